@@ -1,0 +1,69 @@
+# The three kinds of target that Specwire is made of.
+#
+#   specwire_library(NAME SOURCES a.cc ... [DEPS public...] [PRIVATE_DEPS ...])
+#     static library specwire_NAME with the alias specwire::NAME
+#   specwire_binary(NAME SOURCES main.cc ... DEPS ...)
+#     program bin/NAME
+#   specwire_test(NAME SOURCES a_test.cc ... DEPS ... [LABELS unit|integration|slow] [TIMEOUT seconds])
+#     GoogleTest program, one ctest test; NAME is its name in ctest -R
+#
+# Own code is compiled with specwire_warnings; generated code is not.
+
+add_library(specwire_warnings INTERFACE)
+target_compile_options(specwire_warnings INTERFACE
+  -Wall -Wextra -Wpedantic -Wshadow -Wconversion
+  $<$<CXX_COMPILER_ID:Clang>:-Wthread-safety>
+  $<$<BOOL:${SPECWIRE_WERROR}>:-Werror>)
+
+add_library(specwire_sanitizers INTERFACE)
+if(SPECWIRE_SANITIZE)
+  target_compile_options(specwire_sanitizers INTERFACE
+    -fsanitize=${SPECWIRE_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  target_link_options(specwire_sanitizers INTERFACE -fsanitize=${SPECWIRE_SANITIZE})
+endif()
+
+# What every target of ours has in common.
+function(specwire_target_defaults target)
+  target_include_directories(${target} PUBLIC ${PROJECT_SOURCE_DIR})
+  target_link_libraries(${target} PRIVATE specwire_warnings)
+  target_link_libraries(${target} PUBLIC specwire_sanitizers)
+endfunction()
+
+function(specwire_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS;PRIVATE_DEPS" ${ARGN})
+  add_library(specwire_${name} STATIC ${ARG_SOURCES})
+  add_library(specwire::${name} ALIAS specwire_${name})
+  specwire_target_defaults(specwire_${name})
+  target_link_libraries(specwire_${name} PUBLIC ${ARG_DEPS} PRIVATE ${ARG_PRIVATE_DEPS})
+endfunction()
+
+function(specwire_binary name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  specwire_target_defaults(${name})
+  target_link_libraries(${name} PRIVATE ${ARG_DEPS})
+endfunction()
+
+function(specwire_test name)
+  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;DEPS;LABELS" ${ARGN})
+  if(NOT ARG_LABELS)
+    set(ARG_LABELS unit)
+  endif()
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 120)
+  endif()
+  add_executable(${name} ${ARG_SOURCES})
+  specwire_target_defaults(${name})
+  target_link_libraries(${name} PRIVATE ${ARG_DEPS} GTest::gmock GTest::gtest_main)
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+  target_compile_definitions(${name} PRIVATE
+    SPECWIRE_TEST_DATA="${PROJECT_SOURCE_DIR}/tests/data"
+    SPECWIRE_MODEL_DIR="${PROJECT_SOURCE_DIR}/models"
+    SPECWIRE_BIN_DIR="${PROJECT_BINARY_DIR}/bin")
+  add_test(NAME ${name} COMMAND ${name})
+  # One thread for every library that would start a pool of its own: two pools
+  # on two cores are far slower than one thread.
+  set_tests_properties(${name} PROPERTIES
+    LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT}
+    ENVIRONMENT "OMP_NUM_THREADS=1;MKL_NUM_THREADS=1")
+endfunction()

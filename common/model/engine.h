@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "common/text/tokenizer_model.h"
+
+namespace specwire {
+
+// What others need to know of a loaded model.
+struct ModelInfo {
+  // Name for users: general.name's slug, or the file's stem.
+  std::string name;
+  // For example "llama".
+  std::string architecture;
+  // "reference" or "int8".
+  std::string engine;
+  // Hexadecimal SHA-256 of all that decides the model's tokens: weights,
+  // config, tokenizer, engine, KV type, numerics version.
+  std::string model_digest;
+  int vocab_size = 0;
+  int num_layers = 0;
+  // Longest sequence in tokens, prompt and completion together.
+  int max_model_len = 0;
+  // Ids that end a sequence, ascending: the tokenizer's EOS, and EOT or EOM
+  // where the file names them.
+  std::vector<int32_t> eos_ids;
+};
+
+struct EngineOptions {
+  // "reference": float32 ATen.
+  std::string engine = "reference";
+  // Threads for one forward pass, at least 1.
+  int num_threads = 1;
+  // Size of the KV block pool in MiB.
+  int64_t kv_cache_mib = 256;
+  // Longest sequence; 0 means what the model file says. Never above that.
+  int max_model_len = 0;
+  // Only the first N layers, with the model's own final norm and head; 0 means
+  // all.
+  int num_layers = 0;
+  // Overrides ModelInfo::name unless empty.
+  std::string served_model_name;
+};
+
+// One sequence's slice of the KV cache. Destroying it frees its blocks.
+//
+// Thread safety: the engine's thread only, its destructor included.
+// Lifetime: must not outlive the Engine that made it.
+class KvSequence {
+ public:
+  virtual ~KvSequence() = default;
+  // Number of leading positions whose keys and values are cached.
+  virtual int length() const = 0;
+  // Rolls back to `length` positions and returns whole blocks behind it.
+  // REQUIRES: 0 <= length <= length().
+  virtual void Truncate(int length) = 0;
+};
+
+// One sequence's part of a forward pass: `tokens` stand at positions
+// kv->length(), kv->length() + 1, ...
+struct ForwardRun {
+  KvSequence* kv = nullptr;
+  absl::Span<const int32_t> tokens;
+  // Logits are computed for the last `num_logits` of `tokens` only.
+  int num_logits = 0;
+};
+
+// A causal language model with its KV cache. An engine knows nothing of
+// proposals, requests or RPCs: it computes rows.
+//
+// A row's result never depends on the other rows of a pass, on their number, or
+// on how a prompt was cut into passes.
+//
+// Thread safety: Forward and NewSequence on one thread, the engine's; the
+// gauges and info from any thread.
+class Engine {
+ public:
+  // Rows that one Forward may have at most; a longer prefill is cut into
+  // chunks.
+  static constexpr int kMaxRows = 512;
+
+  virtual ~Engine() = default;
+
+  virtual const ModelInfo& info() const = 0;
+  virtual const TokenizerModel& tokenizer_model() const = 0;
+
+  // A new, empty sequence. Holds no blocks until tokens are computed.
+  virtual std::unique_ptr<KvSequence> NewSequence() = 0;
+
+  // Computes all runs in one pass and appends their keys and values to their
+  // sequences. Returns logits [sum of num_logits, vocab_size] f32, run by run,
+  // valid until the next call. Rows beyond the tokenizer's vocabulary do not
+  // exist: vocab_size is the tokenizer's.
+  //
+  // RESOURCE_EXHAUSTED if the pool has too few free blocks, INVALID_ARGUMENT if
+  // a token id or a length is out of range; then no sequence has changed.
+  virtual absl::StatusOr<absl::Span<const float>> Forward(
+      absl::Span<const ForwardRun> runs) = 0;
+
+  // Tokens in one KV block, blocks in the pool, blocks in use.
+  virtual int kv_block_size() const = 0;
+  virtual int64_t kv_blocks_total() const = 0;
+  virtual int64_t kv_blocks_used() const = 0;
+};
+
+// Loads a model file (GGUF). Errors name the file and the field.
+absl::StatusOr<std::unique_ptr<Engine>> LoadEngine(
+    const std::string& path, const EngineOptions& options);
+
+}  // namespace specwire

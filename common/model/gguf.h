@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+
+namespace specwire {
+
+// Tensor types that the reader knows; values are ggml's.
+enum class GgmlType : uint32_t {
+  kF32 = 0,
+  kF16 = 1,
+  kQ4_0 = 2,
+  kQ4_1 = 3,
+  kQ8_0 = 8,
+  kBF16 = 30,
+};
+
+// One tensor of a GGUF file.
+struct GgufTensor {
+  std::string name;
+  GgmlType type;
+  // Outermost dimension first: [rows, columns]. (The file stores the reverse.)
+  std::vector<int64_t> shape;
+  // The tensor's bytes inside the mapped file; valid as long as the GgufFile.
+  absl::Span<const uint8_t> data;
+
+  int64_t num_elements() const;
+};
+
+// A GGUF model file (versions 2 and 3, little-endian), memory-mapped read-only.
+//
+// The file is untrusted: no count, offset, length or type in it is believed
+// before it has been checked against the bytes that are really there. Every
+// error is INVALID_ARGUMENT (NOT_FOUND if the file is missing) and names the
+// file, the field and what is wrong with it. Metadata that nobody asks for may
+// have any value that the format allows.
+//
+// Thread safety: const methods from any thread.
+// Lifetime: strings, spans and tensors that it hands out live as long as it.
+class GgufFile {
+ public:
+  static absl::StatusOr<std::unique_ptr<GgufFile>> Open(
+      const std::string& path);
+  ~GgufFile();
+  GgufFile(const GgufFile&) = delete;
+  GgufFile& operator=(const GgufFile&) = delete;
+
+  const std::string& path() const;
+  uint32_t version() const;
+
+  // Metadata. Each getter checks the type that the file declares (any integer
+  // type serves GetInt if the value fits, F32 and F64 serve GetFloat) and
+  // returns NOT_FOUND naming the key if it is absent.
+  bool Has(absl::string_view key) const;
+  // REQUIRES: min <= max. A value outside [min, max] is an error.
+  absl::StatusOr<int64_t> GetInt(absl::string_view key,
+                                 int64_t min,
+                                 int64_t max) const;
+  absl::StatusOr<double> GetFloat(absl::string_view key,
+                                  double min,
+                                  double max) const;
+  absl::StatusOr<bool> GetBool(absl::string_view key) const;
+  absl::StatusOr<absl::string_view> GetString(absl::string_view key) const;
+  absl::StatusOr<std::vector<absl::string_view>> GetStringArray(
+      absl::string_view key) const;
+  absl::StatusOr<std::vector<int32_t>> GetIntArray(absl::string_view key) const;
+
+  // All tensors, in the file's order.
+  absl::Span<const GgufTensor> tensors() const;
+  // NOT_FOUND if there is none of that name; INVALID_ARGUMENT if its shape is
+  // not `shape`.
+  absl::StatusOr<const GgufTensor*> FindTensor(
+      absl::string_view name, absl::Span<const int64_t> shape) const;
+
+  // An error about this file: "<path>: <field>: <problem>".
+  absl::Status Error(absl::string_view field, absl::string_view problem) const;
+
+ private:
+  struct Impl;
+  explicit GgufFile(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+// Expands a tensor to float32, rows in order. Bit-equal to the `gguf` Python
+// package's dequantize(). A block scale or value that is not finite is
+// INVALID_ARGUMENT.
+// REQUIRES: out.size() == tensor.num_elements().
+absl::Status ExpandToFloat(const GgufTensor& tensor, absl::Span<float> out);
+
+}  // namespace specwire
