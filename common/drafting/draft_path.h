@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "common/drafting/drafter.h"
+#include "common/drafting/messages.h"
+
+namespace specwire {
+
+// The drafter's half of the token protocol for one sequence: which tokens are
+// committed, which path the drafter has taken beyond them, and what of it has
+// been sent. Pure code: no clock, no sockets, no model. See docs/design.md.
+//
+// Use: after each event call NextWork() until it has nothing; when it says
+// kDraft, ask the DraftSequence for tokens and hand them to OnDrafted().
+//
+// Thread safety: one thread at a time.
+class DraftPath {
+ public:
+  // INVALID_ARGUMENT naming the field: tokens empty, prompt_length outside [1,
+  // tokens], run_length outside [1, kMaxRunLength], window outside [run_length,
+  // kMaxWindow].
+  static absl::StatusOr<DraftPath> Open(std::vector<int32_t> tokens,
+                                        int prompt_length,
+                                        int run_length,
+                                        int window);
+
+  // Tokens that the target committed. INTERNAL if they leave a gap or
+  // contradict an earlier commit; a repeated commit is ignored.
+  absl::Status OnCommit(int position, absl::Span<const int32_t> tokens);
+  // Proposals from `position` on may be lost: propose them again.
+  // INVALID_ARGUMENT unless 0 <= position <= committed length.
+  absl::Status OnRewind(int position);
+  // New settings, with Open's limits.
+  absl::Status OnTune(std::optional<int> run_length, std::optional<int> window);
+
+  // What to do now.
+  struct Work {
+    enum class Kind {
+      kNone,   // Nothing until the next event.
+      kSend,   // Send `proposal`.
+      kDraft,  // Ask for up to `max_tokens` tokens after path().
+    };
+    Kind kind = Kind::kNone;
+    Proposal proposal;
+    int max_tokens = 0;
+  };
+  // Takes the next piece of work. A kSend counts as sent.
+  Work NextWork();
+  // The answer to a kDraft: fewer tokens than asked for mean that there is
+  // nothing more to propose until the next event. REQUIRES: run.tokens.size()
+  // <= max_tokens of the latest kDraft, and no event since.
+  void OnDrafted(DraftRun run);
+
+  // Committed tokens, then the drafter's own.
+  absl::Span<const int32_t> path() const { return path_; }
+  int committed_length() const { return committed_length_; }
+  int prompt_length() const { return prompt_length_; }
+
+ private:
+  DraftPath(std::vector<int32_t> tokens,
+            int prompt_length,
+            int run_length,
+            int window);
+
+  std::vector<int32_t> path_;
+  int committed_length_;
+  int prompt_length_;
+  int run_length_;
+  int window_;
+  // End of what has been proposed.
+  int sent_;
+  // The drafter said that it has nothing more, since the last event.
+  bool exhausted_ = false;
+  // An event has come that must be answered if nothing is outstanding.
+  bool answer_due_ = true;
+  float confidence_ = 0;
+};
+
+}  // namespace specwire

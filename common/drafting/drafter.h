@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "common/sampling/params.h"
+
+namespace specwire {
+
+// What a drafter is told of a sequence when it opens.
+struct DraftSequenceParams {
+  // How the target draws its tokens; the drafter uses the same noise.
+  SamplingParams sampling;
+  // Index of this sample among the request's n.
+  int32_t choice = 0;
+  AcceptanceRule rule = AcceptanceRule::kCoupled;
+  // Separates what a drafter remembers of tenants.
+  std::string tenant_salt;
+};
+
+// What a drafter proposes.
+struct DraftRun {
+  // Follow the path; fewer than asked for where the drafter is unsure, none if
+  // it has nothing to say.
+  std::vector<int32_t> tokens;
+  // Estimate that all of them are accepted, in [0, 1]; 0 if it makes none.
+  float confidence = 0;
+};
+
+// A drafter's state for one sequence. Commits, rewinds and rollbacks do not
+// reach it: it is handed the whole path each time and finds for itself how much
+// of what it has cached still holds.
+//
+// Thread safety: the drafter's thread only, destructor included.
+// Lifetime: must not outlive its Drafter.
+class DraftSequence {
+ public:
+  virtual ~DraftSequence() = default;
+  // Up to `max_tokens` tokens that may follow `path` (committed tokens, then
+  // the drafter's own earlier ones). An error ends the sequence's draft stream.
+  // REQUIRES: path is not empty, max_tokens >= 1.
+  virtual absl::StatusOr<DraftRun> Propose(absl::Span<const int32_t> path,
+                                           int max_tokens) = 0;
+};
+
+// Makes draft tokens for many sequences.
+//
+// Thread safety: NewSequence on the drafter's thread; the rest from any.
+class Drafter {
+ public:
+  virtual ~Drafter() = default;
+  // For example "ngram".
+  virtual const std::string& name() const = 0;
+  // Fingerprint of the vocabulary it was made for; empty: serves any.
+  virtual const std::string& vocabulary_fingerprint() const = 0;
+  // Digest of its model; empty if it has none.
+  virtual const std::string& model_digest() const = 0;
+  // Longest path it drafts for, in tokens; 0: no limit.
+  virtual int max_model_len() const = 0;
+  virtual std::unique_ptr<DraftSequence> NewSequence(
+      const DraftSequenceParams& params) = 0;
+  // KV blocks in the pool and in use; both 0 without a cache.
+  virtual int64_t kv_blocks_total() const { return 0; }
+  virtual int64_t kv_blocks_used() const { return 0; }
+};
+
+}  // namespace specwire

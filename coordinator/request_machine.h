@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "common/drafting/messages.h"
+#include "common/sampling/params.h"
+
+namespace specwire::coordinator {
+
+// How a request speculates, every value in force.
+struct SpeculationSettings {
+  bool enabled = true;
+  // Draft tokens in one proposal, 1 to kMaxRunLength.
+  int run_length = 4;
+  // How far a drafter works ahead of the last commit, run_length to kMaxWindow.
+  int window = 8;
+  // How long a verifier waits for a proposal; InfiniteDuration is lock-step.
+  absl::Duration patience = absl::Milliseconds(10);
+  AcceptanceRule rule = AcceptanceRule::kCoupled;
+};
+
+// One sequence to generate.
+struct RequestParams {
+  std::vector<int32_t> prompt;
+  SamplingParams sampling;
+  // Completion tokens at most; set, and prompt + max_tokens fits the context.
+  int max_tokens = 0;
+  std::vector<int32_t> stop_token_ids;
+  bool ignore_eos = false;
+  SpeculationSettings speculation;
+  // The target's vocabulary; draft tokens outside it are a drafter's fault.
+  int vocab_size = 0;
+  // Tokens that a verifier may commit beyond what the client has taken.
+  int credit = 128;
+  // Verifiers that may be lost before the request fails.
+  int max_moves = 2;
+};
+
+// Acceptance figures of one request. See SpeculationStats in
+// proto/specwire/v1/types.proto.
+struct SpeculationFigures {
+  int64_t num_passes = 0;
+  int64_t num_spec_steps = 0;
+  int64_t num_draft_tokens = 0;
+  int64_t num_accepted_draft_tokens = 0;
+  // Entry j: steps that accepted exactly j.
+  std::vector<int64_t> acceptance_histogram;
+  // Entry i: verified draft tokens at place i of a pass, and accepted ones.
+  std::vector<int64_t> draft_tokens_per_position;
+  std::vector<int64_t> accepted_tokens_per_position;
+  // Everything drafters sent: verified + overlapped + stale + trimmed + unused.
+  int64_t num_drafted_tokens = 0;
+  int64_t num_overlapped_tokens = 0;
+  int64_t num_stale_tokens = 0;
+  int64_t num_trimmed_tokens = 0;
+  int64_t num_unused_tokens = 0;
+};
+
+// What a request machine wants done. Actions are carried out in order.
+
+// Open a Decode stream on a verifier, not one of those lost before; answer with
+// OnVerifierClosed(UNAVAILABLE) if there is none.
+struct OpenVerifier {
+  // Prompt and completion so far.
+  std::vector<int32_t> tokens;
+  int32_t source = 0;
+  int decode_until = 0;
+  absl::Duration patience;
+  int max_draft_rows = 0;
+};
+struct SendProposal {
+  Proposal proposal;
+};
+struct SendDecodeTune {
+  std::optional<absl::Duration> patience;
+  std::optional<int> decode_until;
+};
+// Open a Draft stream, numbered `source`, on a draft node, not one of those
+// lost before; answer with OnDrafterClosed if there is none.
+struct OpenDrafter {
+  int32_t source = 0;
+  std::vector<int32_t> tokens;
+};
+struct SendCommit {
+  int32_t source = 0;
+  int32_t position = 0;
+  std::vector<int32_t> tokens;
+};
+struct SendRewind {
+  int32_t source = 0;
+  int32_t position = 0;
+};
+// Cancel the streams; what they still say is not for this request.
+struct CloseVerifier {};
+struct CloseDrafter {
+  int32_t source = 0;
+};
+// Call OnDrafterTimeout(source, owed) if it is still owed after the drafter
+// deadline.
+struct ArmDrafterTimer {
+  int32_t source = 0;
+  int64_t owed = 0;
+};
+// Tokens for the client: completion tokens first_index, first_index + 1, ...;
+// the first num_accepted of them are accepted draft tokens.
+struct EmitTokens {
+  int32_t first_index = 0;
+  std::vector<int32_t> tokens;
+  int32_t num_accepted = 0;
+};
+// The request has ended; last action. An error status fails the call.
+struct FinishRequest {
+  absl::Status status;
+  FinishReason reason = FinishReason::kNone;
+  std::optional<int32_t> stop_token_id;
+};
+
+using Action = std::variant<OpenVerifier,
+                            SendProposal,
+                            SendDecodeTune,
+                            OpenDrafter,
+                            SendCommit,
+                            SendRewind,
+                            CloseVerifier,
+                            CloseDrafter,
+                            ArmDrafterTimer,
+                            EmitTokens,
+                            FinishRequest>;
+
+// The coordinator's half of the token protocol for one sequence: it holds the
+// token log, the only truth, and moves the sequence between nodes. Pure code:
+// events in, actions out; no clock, no sockets, no choice of nodes. See
+// docs/design.md.
+//
+// Every On... method returns what is to be done now. After FinishRequest all
+// events are ignored.
+//
+// Thread safety: one thread at a time.
+class RequestMachine {
+ public:
+  explicit RequestMachine(RequestParams params);
+
+  // Once, first. Opens the verifier, and a drafter if speculation is on.
+  std::vector<Action> Start();
+
+  // From the Decode stream that the latest OpenVerifier opened. A commit with a
+  // gap, or one that contradicts the log, loses the verifier.
+  std::vector<Action> OnCommit(const Commit& commit);
+  // The stream ended, or could not be opened. UNAVAILABLE, INTERNAL, UNKNOWN,
+  // ABORTED and CANCELLED move the request to another verifier, at most
+  // max_moves times; other codes fail it, and so does UNAVAILABLE before
+  // anything was opened
+  // (`could_open` false: there is no verifier to try).
+  std::vector<Action> OnVerifierClosed(const absl::Status& status,
+                                       bool could_open);
+
+  // From the Draft stream numbered `source`; those of earlier streams are
+  // dropped and counted. A malformed proposal, or a flood, loses the drafter.
+  std::vector<Action> OnProposal(const Proposal& proposal);
+  // `could_open` false: no draft node is left; the request goes on plain.
+  std::vector<Action> OnDrafterClosed(int32_t source,
+                                      const absl::Status& status,
+                                      bool could_open);
+  // A draft node has joined: a plain request that wants one may try again.
+  std::vector<Action> OnDrafterAvailable();
+  std::vector<Action> OnDrafterTimeout(int32_t source, int64_t owed);
+
+  // The client has taken completion tokens up to index `count`.
+  std::vector<Action> OnClientTook(int count);
+  // The client has gone, or its deadline has passed.
+  std::vector<Action> OnClientGone(const absl::Status& status);
+
+  // Prompt and completion.
+  absl::Span<const int32_t> log() const { return log_; }
+  bool finished() const { return finished_; }
+  // Complete once finished.
+  const SpeculationFigures& figures() const { return figures_; }
+
+ private:
+  // (members are the implementer's)
+  RequestParams params_;
+  std::vector<int32_t> log_;
+  bool finished_ = false;
+  SpeculationFigures figures_;
+};
+
+}  // namespace specwire::coordinator

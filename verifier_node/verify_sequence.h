@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "common/drafting/messages.h"
+
+namespace specwire::verifier {
+
+// How a sequence is opened on a verifier. Mirrors DecodeOpen of
+// proto/specwire/v1/verifier.proto.
+struct VerifyParams {
+  // Prompt and completion so far.
+  std::vector<int32_t> tokens;
+  int prompt_length = 0;
+  // Completion tokens at most, counted from prompt_length.
+  int max_tokens = 0;
+  // Tokens that end the sequence: stop tokens, and EOS unless it is ignored.
+  std::vector<int32_t> stop_token_ids;
+  // The draft stream whose proposals are current.
+  int32_t source = 0;
+  // No token is committed at or beyond this position until OnTune raises it.
+  int decode_until = 0;
+  // How long a step waits for a proposal; InfiniteDuration is lock-step.
+  absl::Duration patience = absl::ZeroDuration();
+  // Most draft tokens in one pass.
+  int max_draft_rows = 32;
+};
+
+// What the verifier's model allows.
+struct VerifyLimits {
+  int vocab_size = 0;
+  int max_model_len = 0;
+};
+
+// New settings; absent fields stay.
+struct VerifyTune {
+  std::optional<absl::Duration> patience;
+  std::optional<int> max_draft_rows;
+  std::optional<int> decode_until;
+};
+
+// The verifier's half of the token protocol for one sequence: the committed
+// log, the proposed tokens pending behind it, the current source, the fence,
+// patience and credit. Pure code: no clock, no sockets, no model; time is
+// handed in. See docs/design.md.
+//
+// A step: when Next() says kRun, take BeginStep()'s draft tokens, compute the
+// target's token for each of them and one beyond, and hand these to
+// FinishStep(). Between the two calls there may be no other.
+//
+// Thread safety: one thread at a time, the engine's.
+class VerifySequence {
+ public:
+  // INVALID_ARGUMENT naming the field and its limit.
+  static absl::StatusOr<VerifySequence> Open(VerifyParams params,
+                                             const VerifyLimits& limits);
+
+  // Takes a proposal. Stale and gapped ones are dropped and counted, which is
+  // no error; INVALID_ARGUMENT if it is malformed (more than kMaxProposalTokens
+  // tokens, an id outside the vocabulary, a negative position or source,
+  // based_on outside [0, committed length]).
+  absl::Status OnProposal(const Proposal& proposal);
+  // INVALID_ARGUMENT for a negative number or a decode_until below the present.
+  absl::Status OnTune(const VerifyTune& tune);
+
+  // The prompt is in the cache: patience for the first step counts from `now`.
+  void OnPrefilled(absl::Time now) { last_step_end_ = now; }
+
+  // What to do at a given time.
+  struct Next {
+    enum class Kind {
+      kRun,      // Do a step now.
+      kWait,     // Do a step at `at`, or earlier if an event comes.
+      kBlocked,  // No credit: wait for OnTune.
+      kDone,     // The sequence has ended.
+    };
+    Kind kind = Kind::kDone;
+    absl::Time at = absl::InfiniteFuture();
+  };
+  Next NextAt(absl::Time now) const;
+
+  // The draft tokens to verify in this pass, at most `max_rows` and what limits
+  // and credit allow; the rest stays pending. Valid until FinishStep. REQUIRES:
+  // NextAt() is kRun.
+  absl::Span<const int32_t> BeginStep(int max_rows);
+  // `target` holds the target's token for each draft token of BeginStep and one
+  // beyond; entry i is meaningful only if all draft tokens before i were right.
+  // Commits the accepted tokens and the target's own, judges stops token by
+  // token, and drops what no longer holds. REQUIRES: target.size() ==
+  // BeginStep's size + 1.
+  Commit FinishStep(absl::Span<const int32_t> target, absl::Time now);
+
+  // Prompt and all committed tokens.
+  absl::Span<const int32_t> log() const { return log_; }
+  absl::Span<const int32_t> pending() const { return pending_; }
+  int prompt_length() const { return prompt_length_; }
+  bool done() const { return done_; }
+  const DecodeCounters& counters() const { return counters_; }
+
+ private:
+  VerifySequence(VerifyParams params, const VerifyLimits& limits);
+
+  int length() const { return static_cast<int>(log_.size()); }
+  // Draft tokens that a pass may verify now, pending or not.
+  int RowLimit() const;
+  void DropPending();
+
+  std::vector<int32_t> log_;
+  // Proposed tokens from position log_.size() on.
+  std::vector<int32_t> pending_;
+  int prompt_length_;
+  // First position that is never filled: max_tokens or the context's end.
+  int hard_limit_;
+  int vocab_size_;
+  absl::flat_hash_set<int32_t> stop_token_ids_;
+  int32_t source_;
+  // Proposals based on fewer committed tokens than this are stale.
+  int fence_;
+  int decode_until_;
+  absl::Duration patience_;
+  int max_draft_rows_;
+  // The current drafter has nothing to propose here.
+  bool plain_now_ = false;
+  bool done_ = false;
+  // Draft tokens of the step under way.
+  int step_rows_ = 0;
+  absl::Time last_step_end_ = absl::InfinitePast();
+  DecodeCounters counters_;
+};
+
+}  // namespace specwire::verifier
