@@ -6,6 +6,8 @@
 #     program bin/NAME
 #   specwire_test(NAME SOURCES a_test.cc ... DEPS ... [LABELS unit|integration|slow] [TIMEOUT seconds])
 #     GoogleTest program, one ctest test; NAME is its name in ctest -R
+#   specwire_python_test(NAME SOURCE a_test.py [LABELS ...] [TIMEOUT seconds] [SERIAL])
+#     unittest file that runs the built programs; helpers in tests/testing
 #
 # Own code is compiled with specwire_warnings; generated code is not.
 
@@ -66,4 +68,29 @@ function(specwire_test name)
   set_tests_properties(${name} PROPERTIES
     LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT}
     ENVIRONMENT "OMP_NUM_THREADS=1;MKL_NUM_THREADS=1")
+endfunction()
+
+function(specwire_python_test name)
+  cmake_parse_arguments(ARG "SERIAL" "SOURCE;TIMEOUT" "LABELS" ${ARGN})
+  if(NOT ARG_LABELS)
+    set(ARG_LABELS integration)
+  endif()
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 300)
+  endif()
+  find_package(Python3 REQUIRED COMPONENTS Interpreter)
+  add_test(NAME ${name} COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/${ARG_SOURCE})
+  set(environment
+    PYTHONPATH=${PROJECT_SOURCE_DIR}/tests/testing
+    PYTHONDONTWRITEBYTECODE=1
+    SPECWIRE_TEST_BIN=${PROJECT_BINARY_DIR}/bin
+    SPECWIRE_TEST_TINY_MODEL=${PROJECT_BINARY_DIR}/tests/data/tiny.gguf
+    SPECWIRE_TEST_MODEL=${PROJECT_SOURCE_DIR}/models/SmolLM2-135M-Instruct.Q4_1.gguf
+    SPECWIRE_TEST_DATA=${PROJECT_SOURCE_DIR}/tests/data
+    SPECWIRE_TEST_SOURCE=${PROJECT_SOURCE_DIR})
+  set_tests_properties(${name} PROPERTIES
+    LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT} ENVIRONMENT "${environment}")
+  if(ARG_SERIAL)
+    set_tests_properties(${name} PROPERTIES RUN_SERIAL ON)
+  endif()
 endfunction()

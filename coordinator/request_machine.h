@@ -12,6 +12,7 @@
 #include "absl/types/span.h"
 #include "common/drafting/messages.h"
 #include "common/sampling/params.h"
+#include "coordinator/drafter_view.h"
 
 namespace specwire::coordinator {
 
@@ -185,11 +186,49 @@ class RequestMachine {
   const SpeculationFigures& figures() const { return figures_; }
 
  private:
-  // (members are the implementer's)
+  using Actions = std::vector<Action>;
+
+  // INTERNAL saying why, if a verifier that keeps the protocol could not have
+  // sent this.
+  absl::Status CheckCommit(const Commit& commit) const;
+  absl::Status CheckCommitCounts(const Commit& commit, size_t num_new) const;
+  void CountPass(const Commit& commit, int num_accepted);
+  void TakeCounters(const DecodeCounters& counters);
+  // A verifier was lost for the reason given.
+  void MoveVerifier(const absl::Status& status, Actions* actions);
+  void OpenNextDrafter(Actions* actions);
+  // The current drafter was lost, its stream is closed.
+  void ReplaceDrafter(Actions* actions);
+  void SetPatience(absl::Duration patience, Actions* actions);
+  // Arms a timer if the drafter has come to owe something new.
+  void ArmTimer(Actions* actions);
+  void Finish(const absl::Status& status,
+              FinishReason reason,
+              std::optional<int32_t> stop_token_id,
+              Actions* actions);
+  int CompletionLength() const;
+
   RequestParams params_;
   std::vector<int32_t> log_;
   bool finished_ = false;
   SpeculationFigures figures_;
+
+  // The Decode stream; open from Start() on.
+  bool verifier_open_ = false;
+  int verifiers_lost_ = 0;
+  absl::Duration patience_;
+  int64_t decode_until_ = 0;
+  // Draft tokens that it was sent, verified and reported.
+  int64_t sent_tokens_ = 0;
+  int64_t verified_tokens_ = 0;
+  DecodeCounters counters_;
+
+  // The Draft stream.
+  bool drafter_open_ = false;
+  int32_t source_ = 0;
+  int drafters_lost_ = 0;
+  DrafterView drafter_;
+  int64_t armed_ = 0;
 };
 
 }  // namespace specwire::coordinator

@@ -66,7 +66,7 @@ class VerifySequence {
   // Takes a proposal. Stale and gapped ones are dropped and counted, which is
   // no error; INVALID_ARGUMENT if it is malformed (more than kMaxProposalTokens
   // tokens, an id outside the vocabulary, a negative position or source,
-  // based_on outside [0, committed length]).
+  // based_on outside [0, committed length]). Once done, it is ignored.
   absl::Status OnProposal(const Proposal& proposal);
   // INVALID_ARGUMENT for a negative number or a decode_until below the present.
   absl::Status OnTune(const VerifyTune& tune);
@@ -111,6 +111,11 @@ class VerifySequence {
   int length() const { return static_cast<int>(log_.size()); }
   // Draft tokens that a pass may verify now, pending or not.
   int RowLimit() const;
+  absl::Status CheckProposal(const Proposal& proposal) const;
+  // Takes a proposal's tokens that neither source nor fence rules out.
+  void TakeTokens(int position, absl::Span<const int32_t> tokens);
+  // Keeps of what is pending behind a pass what its commit leaves valid.
+  void SettlePending(const Commit& commit);
   void DropPending();
 
   std::vector<int32_t> log_;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <condition_variable>
 #include <mutex>
 
@@ -61,6 +62,18 @@ class CondVar {
       woken = cv_.wait_until(lock, absl::ToChronoTime(deadline)) ==
               std::cv_status::no_timeout;
     }
+    lock.release();
+    return woken;
+  }
+  // The same for a duration on the steady clock: setting the machine's clock
+  // neither shortens nor lengthens it.
+  bool WaitFor(Mutex* mutex, absl::Duration duration)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    // An hour is for ever: loops call again.
+    duration = std::min(duration, absl::Hours(1));
+    std::unique_lock<std::mutex> lock(mutex->mutex_, std::adopt_lock);
+    bool woken = cv_.wait_for(lock, absl::ToChronoNanoseconds(duration)) ==
+                 std::cv_status::no_timeout;
     lock.release();
     return woken;
   }

@@ -36,6 +36,7 @@ class DraftPath {
   absl::Status OnCommit(int position, absl::Span<const int32_t> tokens);
   // Proposals from `position` on may be lost: propose them again.
   // INVALID_ARGUMENT unless 0 <= position <= committed length.
+  // Committed tokens are not proposed again.
   absl::Status OnRewind(int position);
   // New settings, with Open's limits.
   absl::Status OnTune(std::optional<int> run_length, std::optional<int> window);
@@ -78,7 +79,8 @@ class DraftPath {
   int sent_;
   // The drafter said that it has nothing more, since the last event.
   bool exhausted_ = false;
-  // An event has come that must be answered if nothing is outstanding.
+  // An event has left nothing outstanding, and nothing was sent since: it must
+  // be answered.
   bool answer_due_ = true;
   float confidence_ = 0;
 };

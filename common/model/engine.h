@@ -14,7 +14,7 @@ namespace specwire {
 
 // What others need to know of a loaded model.
 struct ModelInfo {
-  // Name for users: general.name's slug, or the file's stem.
+  // Name for users: the file's stem, unless another was asked for.
   std::string name;
   // For example "llama".
   std::string architecture;
@@ -37,15 +37,20 @@ struct EngineOptions {
   std::string engine = "reference";
   // Threads for one forward pass, at least 1.
   int num_threads = 1;
-  // Size of the KV block pool in MiB.
-  int64_t kv_cache_mib = 256;
-  // Longest sequence; 0 means what the model file says. Never above that.
+  // Size of the KV block pool in MiB. Memory that no token has reached is
+  // reserved, not used.
+  int64_t kv_cache_mib = 512;
+  // Longest sequence; 0 means what the model file says, or as much of it as the
+  // pool holds. Never above either.
   int max_model_len = 0;
   // Only the first N layers, with the model's own final norm and head; 0 means
   // all.
   int num_layers = 0;
   // Overrides ModelInfo::name unless empty.
   std::string served_model_name;
+  // For tests: keys and values that belong to no position of any sequence are
+  // set to NaN, so that reading one shows.
+  bool poison_free_kv = false;
 };
 
 // One sequence's slice of the KV cache. Destroying it frees its blocks.

@@ -29,19 +29,23 @@ struct GgufTensor {
   GgmlType type;
   // Outermost dimension first: [rows, columns]. (The file stores the reverse.)
   std::vector<int64_t> shape;
-  // The tensor's bytes inside the mapped file; valid as long as the GgufFile.
+  // The tensor's blocks as they lie in the file (common/model/ggml_types.h);
+  // valid as long as the GgufFile. Not aligned for any type in general.
   absl::Span<const uint8_t> data;
 
   int64_t num_elements() const;
 };
 
-// A GGUF model file (versions 2 and 3, little-endian), memory-mapped read-only.
+// A GGUF model file (versions 2 and 3, little-endian), memory-mapped read-only;
+// a file that others than its owner may write is read into memory instead
+// (common/model/mapped_file.h says why).
 //
 // The file is untrusted: no count, offset, length or type in it is believed
 // before it has been checked against the bytes that are really there. Every
-// error is INVALID_ARGUMENT (NOT_FOUND if the file is missing) and names the
-// file, the field and what is wrong with it. Metadata that nobody asks for may
-// have any value that the format allows.
+// error is INVALID_ARGUMENT (NOT_FOUND if the file is missing,
+// RESOURCE_EXHAUSTED if it does not fit in memory) and names the file, the
+// field and what is wrong with it. Metadata that nobody asks for may have any
+// value that the format allows. Limits: common/model/gguf_parser.h.
 //
 // Thread safety: const methods from any thread.
 // Lifetime: strings, spans and tensors that it hands out live as long as it.
@@ -49,6 +53,10 @@ class GgufFile {
  public:
   static absl::StatusOr<std::unique_ptr<GgufFile>> Open(
       const std::string& path);
+  // The same for bytes in memory, which must outlive the GgufFile; `path` is
+  // the name that errors give them.
+  static absl::StatusOr<std::unique_ptr<GgufFile>> Parse(
+      const std::string& path, absl::Span<const uint8_t> bytes);
   ~GgufFile();
   GgufFile(const GgufFile&) = delete;
   GgufFile& operator=(const GgufFile&) = delete;
@@ -58,7 +66,7 @@ class GgufFile {
 
   // Metadata. Each getter checks the type that the file declares (any integer
   // type serves GetInt if the value fits, F32 and F64 serve GetFloat) and
-  // returns NOT_FOUND naming the key if it is absent.
+  // returns NOT_FOUND naming the key if it is absent. Strings are valid UTF-8.
   bool Has(absl::string_view key) const;
   // REQUIRES: min <= max. A value outside [min, max] is an error.
   absl::StatusOr<int64_t> GetInt(absl::string_view key,
@@ -91,7 +99,7 @@ class GgufFile {
 
 // Expands a tensor to float32, rows in order. Bit-equal to the `gguf` Python
 // package's dequantize(). A block scale or value that is not finite is
-// INVALID_ARGUMENT.
+// INVALID_ARGUMENT, "tensor <name>: ..." without the file's path.
 // REQUIRES: out.size() == tensor.num_elements().
 absl::Status ExpandToFloat(const GgufTensor& tensor, absl::Span<float> out);
 

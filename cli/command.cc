@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/command.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+
+namespace specwire::cli {
+
+void AddEnvironmentNames(CLI::App* app) {
+  for (CLI::Option* option : app->get_options()) {
+    if (option->get_lnames().empty() || !option->get_envname().empty()) {
+      continue;
+    }
+    const std::string& name = option->get_lnames()[0];
+    if (name == "help" || name == "version" || name == "config") {
+      continue;
+    }
+    option->envname(absl::StrCat("SPECWIRE_", absl::AsciiStrToUpper(name)));
+  }
+}
+
+void PrintError(absl::string_view message) {
+  const std::string line =
+      absl::StrReplaceAll(message, {{"\r\n", " "}, {"\n", " "}, {"\r", " "}});
+  std::fprintf(stderr, "specwire: %s\n", line.c_str());
+}
+
+int FailUsage(const absl::Status& status) {
+  PrintError(status.message());
+  return kExitUsage;
+}
+
+}  // namespace specwire::cli

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "nlohmann/json.hpp"
+#include "specwire/v1/generation.pb.h"
+
+namespace specwire::cli {
+
+// One choice of a reply, put together from its messages.
+struct Choice {
+  std::vector<int32_t> token_ids;
+  std::string text;
+  std::vector<v1::TokenOrigin> origins;
+  std::vector<v1::PositionLogprobs> logprobs;
+  v1::GenerateFinished finished;
+  bool is_finished = false;
+};
+
+// A whole reply.
+struct Completion {
+  v1::GenerateStarted started;
+  // By index.
+  std::vector<Choice> choices;
+
+  // Takes one message of the stream.
+  void Add(const v1::GenerateResponse& response);
+};
+
+// What `generate --json` prints: one choice's fields beside the request's, or,
+// if `several`, a list "choices".
+nlohmann::ordered_json ToJson(const Completion& completion, bool several);
+
+// "stop", "length", "abort" or "error".
+absl::string_view FinishReasonName(v1::FinishReason reason);
+
+// The figures of a choice in two lines for people, without line break at the
+// end.
+std::string FiguresText(const Choice& choice);
+
+// One line; malformed UTF-8 becomes U+FFFD.
+std::string DumpJson(const nlohmann::ordered_json& json);
+
+}  // namespace specwire::cli

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <unistd.h>
+
+#include <cstdio>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "cli/client.h"
+#include "cli/command.h"
+#include "cli/completion.h"
+#include "cli/generate_call.h"
+#include "cli/input_text.h"
+#include "cli/request_flags.h"
+#include "cli/token_printer.h"
+#include "common/base/status_macros.h"
+
+namespace specwire::cli {
+namespace {
+
+struct GenerateFlags {
+  ClientFlags client;
+  RequestFlags request;
+  std::optional<std::string> prompt;
+  std::optional<std::string> prompt_ids;
+  bool chat = false;
+  std::optional<int32_t> logprobs;
+  std::optional<int32_t> prompt_logprobs;
+  std::optional<int32_t> n;
+  std::string marks = "auto";
+  bool json = false;
+};
+
+absl::StatusOr<v1::GenerateRequest> MakeGenerateRequest(
+    const GenerateFlags& flags) {
+  SPECWIRE_ASSIGN_OR_RETURN(v1::GenerateRequest request,
+                            MakeRequest(flags.request));
+  if (flags.prompt.has_value() == flags.prompt_ids.has_value()) {
+    return absl::InvalidArgumentError(
+        "give either PROMPT (text, - for standard input, @FILE) or "
+        "--prompt_ids");
+  }
+  if (flags.prompt_ids.has_value()) {
+    if (flags.chat) {
+      return absl::InvalidArgumentError(
+          "--chat needs a text: it cannot be combined with --prompt_ids");
+    }
+    SPECWIRE_ASSIGN_OR_RETURN(const std::vector<int32_t> ids,
+                              ParseTokenIds(*flags.prompt_ids, "--prompt_ids"));
+    request.mutable_token_ids()->mutable_ids()->Assign(ids.begin(), ids.end());
+  } else {
+    SPECWIRE_ASSIGN_OR_RETURN(std::string text,
+                              ReadTextArgument(*flags.prompt));
+    if (flags.chat) {
+      v1::ChatMessage* message = request.mutable_chat()->add_messages();
+      message->set_role("user");
+      message->set_content(text);
+    } else {
+      request.set_text(text);
+    }
+  }
+  if (flags.logprobs) request.set_logprobs(*flags.logprobs);
+  if (flags.prompt_logprobs)
+    request.set_prompt_logprobs(*flags.prompt_logprobs);
+  if (flags.n) request.set_n(*flags.n);
+  return request;
+}
+
+bool WriteLine(const std::string& line) {
+  return std::fputs(line.c_str(), stdout) >= 0 &&
+         std::fputc('\n', stdout) != EOF && std::fflush(stdout) == 0;
+}
+
+void PrintFigures(const Choice& choice) {
+  std::fprintf(stderr, "%s\n", FiguresText(choice).c_str());
+}
+
+// Several choices arrive mixed, so each is printed when all have ended.
+bool PrintChoices(const Completion& completion) {
+  for (size_t i = 0; i < completion.choices.size(); ++i) {
+    const Choice& choice = completion.choices[i];
+    if (!WriteLine(absl::StrCat("--- choice ", i)) || !WriteLine(choice.text)) {
+      return false;
+    }
+    PrintFigures(choice);
+  }
+  return true;
+}
+
+int RunGenerate(const GenerateFlags& flags) {
+  const absl::StatusOr<v1::GenerateRequest> request =
+      MakeGenerateRequest(flags);
+  if (!request.ok()) {
+    return FailUsage(request.status());
+  }
+  const absl::StatusOr<std::unique_ptr<Client>> client =
+      Client::Connect(flags.client);
+  if (!client.ok()) {
+    return FailConnect(client.status());
+  }
+  const bool is_terminal = isatty(STDOUT_FILENO) == 1;
+  const bool several = flags.n.value_or(1) > 1;
+  const bool streams = !flags.json && !several;
+  TokenPrinter printer(
+      stdout, MarksFromName(flags.marks, is_terminal), is_terminal);
+  Completion completion;
+  bool printed = false;
+  const GenerateOutcome outcome = CallGenerate(
+      client->get(), *request, [&](const v1::GenerateResponse& response) {
+        completion.Add(response);
+        if (!streams) {
+          return true;
+        }
+        if (response.has_delta()) {
+          printed = true;
+          return printer.Print(response.delta());
+        }
+        return !response.has_finished() ||
+               printer.Finish(response.finished().text());
+      });
+  if (!outcome.status.ok()) {
+    if (printed && !outcome.abandoned) {
+      printer.Finish("");
+    }
+    return ReportOutcome(outcome);
+  }
+  bool written = true;
+  if (flags.json) {
+    written = WriteLine(DumpJson(ToJson(completion, several)));
+  } else if (several) {
+    written = PrintChoices(completion);
+  } else if (!completion.choices.empty()) {
+    PrintFigures(completion.choices[0]);
+  }
+  if (!written) {
+    PrintError("standard output cannot be written");
+    return kExitFailed;
+  }
+  return kExitDone;
+}
+
+}  // namespace
+
+void AddGenerateCommand(CLI::App* app, Runner* runner) {
+  CLI::App* command = app->add_subcommand(
+      "generate",
+      "Continues a prompt and streams the text, accepted draft tokens set "
+      "apart");
+  auto flags = std::make_shared<GenerateFlags>();
+  AddClientFlags(command, &flags->client);
+  command->add_option("PROMPT",
+                      flags->prompt,
+                      "The text to continue; - reads standard input, @FILE a "
+                      "file, @@... is a text that begins with @");
+  command->add_option(
+      "--prompt_ids", flags->prompt_ids, "The prompt as token ids: 1,2,3");
+  command->add_flag(
+      "--chat", flags->chat, "The prompt is one user message of a chat");
+  AddRequestFlags(command, &flags->request);
+  command->add_option("--logprobs",
+                      flags->logprobs,
+                      "Log-probabilities: how many candidates for each token");
+  command->add_option("--prompt_logprobs",
+                      flags->prompt_logprobs,
+                      "The same for the prompt's tokens");
+  command->add_option("--n", flags->n, "Independent completions");
+  command
+      ->add_option("--marks",
+                   flags->marks,
+                   "How accepted draft tokens are set apart; auto is color "
+                   "on a terminal and none elsewhere")
+      ->check(CLI::IsMember({"auto", "color", "brackets", "none"}))
+      ->capture_default_str();
+  command->add_flag("--json", flags->json, "One JSON object instead of text");
+  AddEnvironmentNames(command);
+  command->callback(
+      [flags, runner] { *runner = [flags] { return RunGenerate(*flags); }; });
+}
+
+}  // namespace specwire::cli

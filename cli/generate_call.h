@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+
+#include "cli/client.h"
+#include "grpcpp/support/status.h"
+#include "specwire/v1/generation.pb.h"
+
+namespace specwire::cli {
+
+// How a Generate call ended.
+struct GenerateOutcome {
+  grpc::Status status;
+  // The user interrupted it.
+  bool interrupted = false;
+  // `on_response` refused to go on.
+  bool abandoned = false;
+};
+
+// Calls Generate and hands over each message as it arrives. An interrupt, or
+// `on_response` returning false, cancels the call. A stream that ends without a
+// `finished` message is an error.
+GenerateOutcome CallGenerate(
+    Client* client,
+    const v1::GenerateRequest& request,
+    const std::function<bool(const v1::GenerateResponse&)>& on_response);
+
+// Prints what went wrong, if anything did; returns the exit code.
+int ReportOutcome(const GenerateOutcome& outcome);
+
+}  // namespace specwire::cli

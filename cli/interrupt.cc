@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/interrupt.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <cstdint>
+
+namespace specwire::cli {
+namespace {
+
+int OpenSignalFd(std::initializer_list<int> signals) {
+  sigset_t set;
+  sigemptyset(&set);
+  for (int signal : signals) {
+    sigaddset(&set, signal);
+  }
+  return signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
+}
+
+}  // namespace
+
+SignalSource::SignalSource(std::initializer_list<int> signals)
+    : fd_(OpenSignalFd(signals)) {}
+
+SignalSource::~SignalSource() { close(fd_); }
+
+std::optional<int> SignalSource::Take() {
+  signalfd_siginfo info;
+  if (read(fd_, &info, sizeof(info)) != static_cast<ssize_t>(sizeof(info))) {
+    return std::nullopt;
+  }
+  return static_cast<int>(info.ssi_signo);
+}
+
+CancelOnInterrupt::CancelOnInterrupt(grpc::ClientContext* context)
+    : signals_({SIGINT, SIGTERM}), stop_fd_(eventfd(0, EFD_CLOEXEC)) {
+  thread_ = std::thread([this, context] {
+    pollfd fds[2] = {{signals_.fd(), POLLIN, 0}, {stop_fd_, POLLIN, 0}};
+    while ((fds[1].revents & POLLIN) == 0) {
+      poll(fds, 2, -1);
+      if (signals_.Take().has_value()) {
+        interrupted_ = true;
+        context->TryCancel();
+      }
+    }
+  });
+}
+
+CancelOnInterrupt::~CancelOnInterrupt() {
+  const uint64_t one = 1;
+  // Cannot fail: the counter is far from full.
+  [[maybe_unused]] const ssize_t written = write(stop_fd_, &one, sizeof(one));
+  thread_.join();
+  close(stop_fd_);
+}
+
+}  // namespace specwire::cli

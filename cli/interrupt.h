@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <initializer_list>
+#include <optional>
+#include <thread>
+
+#include "grpcpp/client_context.h"
+
+namespace specwire::cli {
+
+// Signals as a file descriptor that can be waited for beside others.
+// REQUIRES: the signals are blocked in every thread.
+class SignalSource {
+ public:
+  explicit SignalSource(std::initializer_list<int> signals);
+  ~SignalSource();
+  SignalSource(const SignalSource&) = delete;
+  SignalSource& operator=(const SignalSource&) = delete;
+
+  int fd() const { return fd_; }
+  // The number of a signal that has arrived and was not taken yet.
+  std::optional<int> Take();
+
+ private:
+  const int fd_;
+};
+
+// Cancels a call when SIGINT or SIGTERM arrives while it exists.
+// REQUIRES: BlockShutdownSignals() was called; no other reader of the signals.
+class CancelOnInterrupt {
+ public:
+  // `context` must outlive it.
+  explicit CancelOnInterrupt(grpc::ClientContext* context);
+  ~CancelOnInterrupt();
+  CancelOnInterrupt(const CancelOnInterrupt&) = delete;
+  CancelOnInterrupt& operator=(const CancelOnInterrupt&) = delete;
+
+  bool interrupted() const { return interrupted_; }
+
+ private:
+  SignalSource signals_;
+  // Becomes readable when the object ends.
+  const int stop_fd_;
+  std::atomic<bool> interrupted_ = false;
+  std::thread thread_;
+};
+
+}  // namespace specwire::cli

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "cli/client.h"
+#include "cli/command.h"
+#include "cli/completion.h"
+
+namespace specwire::cli {
+namespace {
+
+struct NodesFlags {
+  ClientFlags client;
+  bool json = false;
+};
+
+// "NODE_STATE_SERVING" -> "serving".
+std::string ShortName(const std::string& value, const std::string& prefix) {
+  return absl::AsciiStrToLower(
+      value.substr(value.starts_with(prefix) ? prefix.size() : 0));
+}
+
+std::string RoleName(const v1::Node& node) {
+  return ShortName(v1::NodeRole_Name(node.registration().role()), "NODE_ROLE_");
+}
+
+std::string StateName(const v1::Node& node) {
+  return ShortName(v1::NodeState_Name(node.state()), "NODE_STATE_");
+}
+
+// What the node serves: the model of a verifier, the drafter of a draft node.
+std::string Serves(const v1::Node& node) {
+  return node.has_model() ? node.model().name() : node.drafter();
+}
+
+nlohmann::ordered_json NodesJson(const v1::ListNodesResponse& response) {
+  nlohmann::ordered_json json = nlohmann::ordered_json::array();
+  for (const v1::Node& node : response.nodes()) {
+    json.push_back({{"name", node.registration().name()},
+                    {"role", RoleName(node)},
+                    {"state", StateName(node)},
+                    {"pid", node.registration().pid()},
+                    {"address", node.registration().address()},
+                    {"num_sequences", node.load().num_sequences()},
+                    {"reason", node.reason()},
+                    {"serves", Serves(node)},
+                    {"model_digest", node.model().model_digest()},
+                    {"kv_blocks_used", node.load().kv_blocks_used()},
+                    {"kv_blocks_total", node.load().kv_blocks_total()}});
+  }
+  return json;
+}
+
+void PrintTable(const v1::ListNodesResponse& response) {
+  constexpr size_t kColumns = 8;
+  using Row = std::array<std::string, kColumns>;
+  std::vector<Row> rows = {{"NAME",
+                            "ROLE",
+                            "STATE",
+                            "PID",
+                            "ADDRESS",
+                            "SEQUENCES",
+                            "SERVES",
+                            "REASON"}};
+  for (const v1::Node& node : response.nodes()) {
+    rows.push_back({node.registration().name(),
+                    RoleName(node),
+                    StateName(node),
+                    absl::StrCat(node.registration().pid()),
+                    node.registration().address(),
+                    absl::StrCat(node.load().num_sequences()),
+                    Serves(node),
+                    node.reason()});
+  }
+  std::array<size_t, kColumns> widths{};
+  for (const Row& row : rows) {
+    for (size_t i = 0; i < kColumns; ++i) {
+      widths[i] = std::max(widths[i], row[i].size());
+    }
+  }
+  for (const Row& row : rows) {
+    std::string line;
+    for (size_t i = 0; i < kColumns; ++i) {
+      absl::StrAppend(
+          &line, row[i], std::string(widths[i] + 2 - row[i].size(), ' '));
+    }
+    absl::StripTrailingAsciiWhitespace(&line);
+    std::printf("%s\n", line.c_str());
+  }
+}
+
+int RunNodes(const NodesFlags& flags) {
+  const absl::StatusOr<std::unique_ptr<Client>> client =
+      Client::Connect(flags.client);
+  if (!client.ok()) {
+    return FailConnect(client.status());
+  }
+  v1::ListNodesResponse response;
+  grpc::ClientContext context;
+  SetTimeout(kAnswerTimeout, &context);
+  const grpc::Status status =
+      (*client)->cluster()->ListNodes(&context, {}, &response);
+  if (!status.ok()) {
+    return FailCall(status);
+  }
+  if (flags.json) {
+    std::printf("%s\n", DumpJson(NodesJson(response)).c_str());
+  } else {
+    PrintTable(response);
+  }
+  return kExitDone;
+}
+
+}  // namespace
+
+void AddNodesCommand(CLI::App* app, Runner* runner) {
+  CLI::App* command = app->add_subcommand(
+      "nodes", "Lists the nodes of the cluster and their states");
+  auto flags = std::make_shared<NodesFlags>();
+  AddClientFlags(command, &flags->client);
+  command->add_flag("--json", flags->json, "A JSON list instead of a table");
+  AddEnvironmentNames(command);
+  command->callback(
+      [flags, runner] { *runner = [flags] { return RunNodes(*flags); }; });
+}
+
+}  // namespace specwire::cli

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdio>
+#include <string>
+
+#include "absl/strings/string_view.h"
+#include "specwire/v1/generation.pb.h"
+
+namespace specwire::cli {
+
+// How accepted draft tokens are set apart from the target's own.
+enum class Marks { kNone, kColor, kBrackets };
+
+// "auto", "color", "brackets" or "none"; auto is colour on a terminal and none
+// elsewhere. REQUIRES: `name` is one of these.
+Marks MarksFromName(absl::string_view name, bool is_terminal);
+
+// Writes a completion as it arrives.
+// Thread safety: one thread. Lifetime: `out` must outlive it.
+class TokenPrinter {
+ public:
+  // `is_terminal`: control characters are written as U+FFFD, so that a model
+  // cannot steer the terminal.
+  TokenPrinter(std::FILE* out, Marks marks, bool is_terminal)
+      : out_(out), marks_(marks), is_terminal_(is_terminal) {}
+
+  // Both return false once `out` cannot be written any more.
+  bool Print(const v1::GenerateDelta& delta);
+  // Text released at the end, and a line break unless the text has one.
+  bool Finish(absl::string_view text);
+
+ private:
+  void Append(absl::string_view text, bool accepted);
+  void SetAccepted(bool accepted);
+  bool Flush();
+
+  std::FILE* const out_;
+  const Marks marks_;
+  const bool is_terminal_;
+  // Written at the next flush.
+  std::string pending_;
+  // The text so far ends inside of a marked part.
+  bool accepted_ = false;
+  char last_ = '\n';
+};
+
+}  // namespace specwire::cli

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "cli/child_process.h"
+
+namespace specwire::cli {
+
+// What `specwire up` was asked for.
+struct UpOptions {
+  std::string engine = "reference";
+  // "none" starts no draft node.
+  std::string drafter = "ngram";
+  int num_verifiers = 1;
+  int num_draft_nodes = 1;
+  // For each node.
+  int num_threads = 1;
+  std::string listen = "127.0.0.1:7070";
+  // "none" serves no HTTP.
+  std::string http = "127.0.0.1:8080";
+  // First of consecutive ports for the nodes' metrics; port 0 lets each node
+  // choose. Absent: none.
+  std::optional<std::string> metrics;
+  // Empty: the default model where it can be found.
+  std::string model;
+  std::string draft_model;
+  std::optional<int> max_model_len;
+  std::optional<int> kv_cache_mib;
+  std::string log_level = "info";
+};
+
+// Which programs to run.
+struct UpPlan {
+  ChildSpec coordinator;
+  // Verifiers first. The coordinator's address is still to be added to the
+  // arguments: its port may be chosen when it starts.
+  std::vector<ChildSpec> nodes;
+  // The coordinator serves HTTP.
+  bool has_http = false;
+};
+
+// Makes the plan. `folder` holds the programs. INVALID_ARGUMENT for a malformed
+// address, NOT_FOUND if no default model is there, UNAVAILABLE if an address is
+// taken.
+absl::StatusOr<UpPlan> MakeUpPlan(const UpOptions& options,
+                                  const std::string& folder);
+
+// What the coordinator tells on its standard output: "listening on ADDRESS" and
+// "http on ADDRESS", a line each.
+struct CoordinatorAddresses {
+  // Empty until told.
+  std::string rpc;
+  std::string http;
+};
+CoordinatorAddresses ParseCoordinatorOutput(absl::string_view output);
+
+// Where to dial a server on this machine that listens on `address`: a wildcard
+// stands for the loopback address.
+std::string DialAddress(const std::string& address);
+
+// The default model's file under models/ of the working folder, or of a folder
+// above `folder`. NOT_FOUND says what to do.
+absl::StatusOr<std::string> FindDefaultModel(const std::string& folder);
+
+}  // namespace specwire::cli

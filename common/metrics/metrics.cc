@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/metrics/metrics.h"
+
+#include <utility>
+#include <vector>
+
+#include "common/base/mutex.h"
+#include "common/metrics/names.h"
+#include "prometheus/counter.h"
+#include "prometheus/family.h"
+#include "prometheus/gauge.h"
+#include "prometheus/histogram.h"
+#include "prometheus/registry.h"
+#include "prometheus/text_serializer.h"
+
+namespace specwire {
+namespace {
+
+class PrometheusCounter final : public Counter {
+ public:
+  explicit PrometheusCounter(prometheus::Counter* counter)
+      : counter_(counter) {}
+  void Increment(double by) override { counter_->Increment(by); }
+  double value() const override { return counter_->Value(); }
+
+ private:
+  prometheus::Counter* const counter_;
+};
+
+class PrometheusGauge final : public Gauge {
+ public:
+  explicit PrometheusGauge(prometheus::Gauge* gauge) : gauge_(gauge) {}
+  void Set(double value) override { gauge_->Set(value); }
+  void Add(double by) override { gauge_->Increment(by); }
+  double value() const override { return gauge_->Value(); }
+
+ private:
+  prometheus::Gauge* const gauge_;
+};
+
+class PrometheusHistogram final : public Histogram {
+ public:
+  explicit PrometheusHistogram(prometheus::Histogram* histogram)
+      : histogram_(histogram) {}
+  void Observe(double value) override { histogram_->Observe(value); }
+  void ObserveMany(double value, int count) override {
+    for (int i = 0; i < count; ++i) histogram_->Observe(value);
+  }
+
+ private:
+  prometheus::Histogram* const histogram_;
+};
+
+struct CallbackGauge {
+  prometheus::Gauge* gauge;
+  std::function<double()> read;
+};
+
+}  // namespace
+
+struct MetricsRegistry::Impl {
+  // The wrapper of a series; the library returns the same series for the same
+  // name and labels.
+  template <class Wrapper, class Base, class Series>
+  Base* Wrap(std::map<const void*, std::unique_ptr<Base>>* wrappers,
+             Series* series) {
+    MutexLock lock(&mutex);
+    std::unique_ptr<Base>& wrapper = (*wrappers)[series];
+    if (wrapper == nullptr) wrapper = std::make_unique<Wrapper>(series);
+    return wrapper.get();
+  }
+
+  prometheus::Gauge* FindGauge(absl::string_view name,
+                               absl::string_view help,
+                               const MetricLabels& labels) {
+    return &prometheus::BuildGauge()
+                .Name(std::string(name))
+                .Help(std::string(help))
+                .Labels(common_labels)
+                .Register(registry)
+                .Add(labels);
+  }
+
+  MetricLabels common_labels;
+  prometheus::Registry registry;
+  Mutex mutex;
+  std::map<const void*, std::unique_ptr<Counter>> counters;
+  std::map<const void*, std::unique_ptr<Gauge>> gauges;
+  std::map<const void*, std::unique_ptr<Histogram>> histograms;
+  std::vector<CallbackGauge> callbacks ABSL_GUARDED_BY(mutex);
+};
+
+MetricsRegistry::MetricsRegistry(MetricLabels common_labels)
+    : impl_(std::make_unique<Impl>()) {
+  impl_->common_labels = std::move(common_labels);
+}
+
+MetricsRegistry::~MetricsRegistry() = default;
+
+Counter* MetricsRegistry::AddCounter(absl::string_view name,
+                                     absl::string_view help,
+                                     const MetricLabels& labels) {
+  prometheus::Counter& counter = prometheus::BuildCounter()
+                                     .Name(std::string(name))
+                                     .Help(std::string(help))
+                                     .Labels(impl_->common_labels)
+                                     .Register(impl_->registry)
+                                     .Add(labels);
+  return impl_->Wrap<PrometheusCounter>(&impl_->counters, &counter);
+}
+
+Gauge* MetricsRegistry::AddGauge(absl::string_view name,
+                                 absl::string_view help,
+                                 const MetricLabels& labels) {
+  return impl_->Wrap<PrometheusGauge>(&impl_->gauges,
+                                      impl_->FindGauge(name, help, labels));
+}
+
+void MetricsRegistry::AddCallbackGauge(absl::string_view name,
+                                       absl::string_view help,
+                                       const MetricLabels& labels,
+                                       std::function<double()> read) {
+  prometheus::Gauge* gauge = impl_->FindGauge(name, help, labels);
+  MutexLock lock(&impl_->mutex);
+  impl_->callbacks.push_back({gauge, std::move(read)});
+}
+
+Histogram* MetricsRegistry::AddHistogram(absl::string_view name,
+                                         absl::string_view help,
+                                         absl::Span<const double> buckets,
+                                         const MetricLabels& labels) {
+  const prometheus::Histogram::BucketBoundaries bounds(buckets.begin(),
+                                                       buckets.end());
+  prometheus::Histogram& histogram = prometheus::BuildHistogram()
+                                         .Name(std::string(name))
+                                         .Help(std::string(help))
+                                         .Labels(impl_->common_labels)
+                                         .Register(impl_->registry)
+                                         .Add(labels, bounds);
+  return impl_->Wrap<PrometheusHistogram>(&impl_->histograms, &histogram);
+}
+
+std::string MetricsRegistry::Expose() const {
+  std::vector<CallbackGauge> callbacks;
+  {
+    MutexLock lock(&impl_->mutex);
+    callbacks = impl_->callbacks;
+  }
+  for (const CallbackGauge& callback : callbacks) {
+    callback.gauge->Set(callback.read());
+  }
+  const prometheus::TextSerializer serializer;
+  return static_cast<const prometheus::Serializer&>(serializer)
+      .Serialize(impl_->registry.Collect());
+}
+
+void AddBuildInfo(MetricsRegistry* registry) {
+  registry
+      ->AddGauge(metric::kBuildInfo,
+                 "Constant 1; the version is a label.",
+                 {{metric::kVersion, SPECWIRE_VERSION}})
+      ->Set(1);
+}
+
+}  // namespace specwire

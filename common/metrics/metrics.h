@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+
+namespace specwire {
+
+// Values of a series' labels by name.
+using MetricLabels = std::map<std::string, std::string>;
+
+// A number that only grows. Thread safety: any thread.
+class Counter {
+ public:
+  virtual ~Counter() = default;
+  // REQUIRES: by >= 0.
+  virtual void Increment(double by = 1) = 0;
+  virtual double value() const = 0;
+};
+
+// A number that goes up and down. Thread safety: any thread.
+class Gauge {
+ public:
+  virtual ~Gauge() = default;
+  virtual void Set(double value) = 0;
+  virtual void Add(double by) = 0;
+  virtual double value() const = 0;
+};
+
+// Observations, counted in buckets. Thread safety: any thread.
+class Histogram {
+ public:
+  virtual ~Histogram() = default;
+  virtual void Observe(double value) = 0;
+  // The same value `count` times.
+  virtual void ObserveMany(double value, int count) = 0;
+};
+
+// All metrics of a process, and their text form for Prometheus.
+//
+// A metric's name (from names.h) belongs to one kind; asking again for a name
+// with the same labels returns the same object. Labels are set here, once: no
+// label may have a value that users choose.
+//
+// Thread safety: any thread.
+// Lifetime: the objects that it hands out live as long as it.
+class MetricsRegistry {
+ public:
+  // `common_labels` are part of every series.
+  explicit MetricsRegistry(MetricLabels common_labels = {});
+  ~MetricsRegistry();
+  MetricsRegistry(const MetricsRegistry&) = delete;
+  MetricsRegistry& operator=(const MetricsRegistry&) = delete;
+
+  Counter* AddCounter(absl::string_view name,
+                      absl::string_view help,
+                      const MetricLabels& labels = {});
+  Gauge* AddGauge(absl::string_view name,
+                  absl::string_view help,
+                  const MetricLabels& labels = {});
+  // A gauge that is asked for when the metrics are read. `read` is called
+  // without any lock, from the thread that reads the metrics, for as long as
+  // they are read.
+  void AddCallbackGauge(absl::string_view name,
+                        absl::string_view help,
+                        const MetricLabels& labels,
+                        std::function<double()> read);
+  // `buckets` are ascending upper bounds.
+  Histogram* AddHistogram(absl::string_view name,
+                          absl::string_view help,
+                          absl::Span<const double> buckets,
+                          const MetricLabels& labels = {});
+
+  // All series in Prometheus' text format 0.0.4.
+  std::string Expose() const;
+
+ private:
+  struct Impl;
+  const std::unique_ptr<Impl> impl_;
+};
+
+// Adds the constant gauge that tells the program's version.
+void AddBuildInfo(MetricsRegistry* registry);
+
+}  // namespace specwire

@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/model/gguf.h"
+
+#include <cstring>
+#include <limits>
+#include <optional>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/base/status_macros.h"
+#include "common/model/gguf_parser.h"
+#include "common/model/mapped_file.h"
+
+namespace specwire {
+namespace {
+
+constexpr absl::string_view kChanged = "the file has changed while in use";
+
+template <typename T>
+T Load(const uint8_t* bytes) {
+  T value;
+  std::memcpy(&value, bytes, sizeof(T));
+  return value;
+}
+
+// The integer of type `type` at `bytes`; nothing if `type` is not an integer
+// type or the value is above the largest int64.
+std::optional<int64_t> LoadInt(GgufValueType type, const uint8_t* bytes) {
+  switch (type) {
+    case GgufValueType::kUint8:
+      return Load<uint8_t>(bytes);
+    case GgufValueType::kInt8:
+      return Load<int8_t>(bytes);
+    case GgufValueType::kUint16:
+      return Load<uint16_t>(bytes);
+    case GgufValueType::kInt16:
+      return Load<int16_t>(bytes);
+    case GgufValueType::kUint32:
+      return Load<uint32_t>(bytes);
+    case GgufValueType::kInt32:
+      return Load<int32_t>(bytes);
+    case GgufValueType::kInt64:
+      return Load<int64_t>(bytes);
+    case GgufValueType::kUint64: {
+      const uint64_t value = Load<uint64_t>(bytes);
+      if (value > uint64_t{std::numeric_limits<int64_t>::max()}) break;
+      return static_cast<int64_t>(value);
+    }
+    default:
+      break;
+  }
+  return std::nullopt;
+}
+
+bool IsIntType(GgufValueType type) {
+  return type <= GgufValueType::kInt32 || type == GgufValueType::kUint64 ||
+         type == GgufValueType::kInt64;
+}
+
+// Number of bytes that follow the lead byte `lead` of a UTF-8 character, -1 if
+// it cannot lead one.
+int NumContinuations(uint8_t lead) {
+  if (lead < 0x80) return 0;
+  if (lead >= 0xc2 && lead < 0xe0) return 1;
+  if (lead >= 0xe0 && lead < 0xf0) return 2;
+  if (lead >= 0xf0 && lead < 0xf5) return 3;
+  return -1;
+}
+
+// Strings of a file end up in protobuf and JSON texts, which must be UTF-8.
+bool IsUtf8(absl::string_view text) {
+  size_t i = 0;
+  while (i < text.size()) {
+    const uint8_t lead = static_cast<uint8_t>(text[i]);
+    const int more = NumContinuations(lead);
+    if (more < 0 || text.size() - i <= static_cast<size_t>(more)) return false;
+    for (int k = 1; k <= more; ++k) {
+      const uint8_t next = static_cast<uint8_t>(text[i + size_t(k)]);
+      if ((next & 0xc0) != 0x80) return false;
+      if (k > 1) continue;
+      // No long forms of short characters, no surrogates, none above U+10FFFF.
+      if ((lead == 0xe0 && next < 0xa0) || (lead == 0xed && next >= 0xa0) ||
+          (lead == 0xf0 && next < 0x90) || (lead == 0xf4 && next >= 0x90)) {
+        return false;
+      }
+    }
+    i += static_cast<size_t>(more) + 1;
+  }
+  return true;
+}
+
+// Takes a string off the front of `rest`. The parser has checked its length,
+// but in a mapped file the owner may have changed it since; nothing then.
+std::optional<absl::string_view> TakeString(absl::Span<const uint8_t>& rest) {
+  if (rest.size() < sizeof(uint64_t)) return std::nullopt;
+  const uint64_t size = Load<uint64_t>(rest.data());
+  rest.remove_prefix(sizeof(uint64_t));
+  if (size > rest.size()) return std::nullopt;
+  const absl::string_view text(reinterpret_cast<const char*>(rest.data()),
+                               static_cast<size_t>(size));
+  rest.remove_prefix(text.size());
+  return text;
+}
+
+std::string ShapeText(absl::Span<const int64_t> shape) {
+  return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
+}
+
+std::string TypeText(const GgufValue& value) {
+  if (value.type != GgufValueType::kArray) {
+    return std::string(GgufValueTypeName(value.type));
+  }
+  return absl::StrCat("an array of ", GgufValueTypeName(value.element_type));
+}
+
+}  // namespace
+
+int64_t GgufTensor::num_elements() const {
+  int64_t product = 1;
+  for (const int64_t dimension : shape) product *= dimension;
+  return product;
+}
+
+struct GgufFile::Impl {
+  std::string path;
+  // Absent if the caller of Parse owns the bytes.
+  std::unique_ptr<MappedFile> file;
+  GgufHeader header;
+
+  // NOT_FOUND if there is no such key.
+  absl::StatusOr<const GgufValue*> Find(absl::string_view key) const {
+    const auto it = header.metadata.find(key);
+    if (it == header.metadata.end()) {
+      return absl::NotFoundError(
+          absl::StrCat(path, ": ", absl::CHexEscape(key), ": is absent"));
+    }
+    return &it->second;
+  }
+};
+
+GgufFile::GgufFile(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+GgufFile::~GgufFile() = default;
+
+absl::StatusOr<std::unique_ptr<GgufFile>> GgufFile::Open(
+    const std::string& path) {
+  SPECWIRE_ASSIGN_OR_RETURN(std::unique_ptr<MappedFile> file,
+                            MappedFile::Open(path));
+  SPECWIRE_ASSIGN_OR_RETURN(std::unique_ptr<GgufFile> gguf,
+                            Parse(path, file->bytes()));
+  gguf->impl_->file = std::move(file);
+  return gguf;
+}
+
+absl::StatusOr<std::unique_ptr<GgufFile>> GgufFile::Parse(
+    const std::string& path, absl::Span<const uint8_t> bytes) {
+  absl::StatusOr<GgufHeader> header = ParseGguf(bytes);
+  if (!header.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": ", header.status().message()));
+  }
+  auto impl = std::make_unique<Impl>();
+  impl->path = path;
+  impl->header = *std::move(header);
+  return std::unique_ptr<GgufFile>(new GgufFile(std::move(impl)));
+}
+
+const std::string& GgufFile::path() const { return impl_->path; }
+
+uint32_t GgufFile::version() const { return impl_->header.version; }
+
+bool GgufFile::Has(absl::string_view key) const {
+  return impl_->header.metadata.contains(key);
+}
+
+absl::StatusOr<int64_t> GgufFile::GetInt(absl::string_view key,
+                                         int64_t min,
+                                         int64_t max) const {
+  SPECWIRE_ASSIGN_OR_RETURN(const GgufValue* value, impl_->Find(key));
+  if (!IsIntType(value->type)) {
+    return Error(key,
+                 absl::StrCat("is ", TypeText(*value), ", not an integer"));
+  }
+  const std::optional<int64_t> number =
+      LoadInt(value->type, value->bytes.data());
+  if (!number.has_value() || *number < min || *number > max) {
+    const std::string text =
+        number.has_value() ? absl::StrCat(*number)
+                           : absl::StrCat(Load<uint64_t>(value->bytes.data()));
+    return Error(key, absl::StrCat(text, " is outside [", min, ", ", max, "]"));
+  }
+  return *number;
+}
+
+absl::StatusOr<double> GgufFile::GetFloat(absl::string_view key,
+                                          double min,
+                                          double max) const {
+  SPECWIRE_ASSIGN_OR_RETURN(const GgufValue* value, impl_->Find(key));
+  double number;
+  if (value->type == GgufValueType::kFloat32) {
+    number = Load<float>(value->bytes.data());
+  } else if (value->type == GgufValueType::kFloat64) {
+    number = Load<double>(value->bytes.data());
+  } else {
+    return Error(key, absl::StrCat("is ", TypeText(*value), ", not a float"));
+  }
+  // So written that NaN fails too.
+  if (!(number >= min && number <= max)) {
+    return Error(key,
+                 absl::StrCat(number, " is outside [", min, ", ", max, "]"));
+  }
+  return number;
+}
+
+absl::StatusOr<bool> GgufFile::GetBool(absl::string_view key) const {
+  SPECWIRE_ASSIGN_OR_RETURN(const GgufValue* value, impl_->Find(key));
+  if (value->type != GgufValueType::kBool) {
+    return Error(key, absl::StrCat("is ", TypeText(*value), ", not BOOL"));
+  }
+  return value->bytes[0] != 0;
+}
+
+absl::StatusOr<absl::string_view> GgufFile::GetString(
+    absl::string_view key) const {
+  SPECWIRE_ASSIGN_OR_RETURN(const GgufValue* value, impl_->Find(key));
+  if (value->type != GgufValueType::kString) {
+    return Error(key, absl::StrCat("is ", TypeText(*value), ", not STRING"));
+  }
+  absl::Span<const uint8_t> rest = value->bytes;
+  const std::optional<absl::string_view> text = TakeString(rest);
+  if (!text.has_value()) return Error(key, kChanged);
+  if (!IsUtf8(*text)) return Error(key, "is not valid UTF-8");
+  return *text;
+}
+
+absl::StatusOr<std::vector<absl::string_view>> GgufFile::GetStringArray(
+    absl::string_view key) const {
+  SPECWIRE_ASSIGN_OR_RETURN(const GgufValue* value, impl_->Find(key));
+  if (value->type != GgufValueType::kArray ||
+      value->element_type != GgufValueType::kString) {
+    return Error(
+        key, absl::StrCat("is ", TypeText(*value), ", not an array of STRING"));
+  }
+  std::vector<absl::string_view> texts;
+  texts.reserve(static_cast<size_t>(value->count));
+  absl::Span<const uint8_t> rest = value->bytes;
+  for (uint64_t i = 0; i < value->count; ++i) {
+    const std::optional<absl::string_view> text = TakeString(rest);
+    if (!text.has_value()) return Error(key, kChanged);
+    if (!IsUtf8(*text)) {
+      return Error(key, absl::StrCat("element ", i, " is not valid UTF-8"));
+    }
+    texts.push_back(*text);
+  }
+  return texts;
+}
+
+absl::StatusOr<std::vector<int32_t>> GgufFile::GetIntArray(
+    absl::string_view key) const {
+  SPECWIRE_ASSIGN_OR_RETURN(const GgufValue* value, impl_->Find(key));
+  if (value->type != GgufValueType::kArray || !IsIntType(value->element_type)) {
+    return Error(
+        key,
+        absl::StrCat("is ", TypeText(*value), ", not an array of integers"));
+  }
+  std::vector<int32_t> numbers;
+  numbers.reserve(static_cast<size_t>(value->count));
+  const size_t size = GgufValueSize(value->element_type);
+  for (uint64_t i = 0; i < value->count; ++i) {
+    const std::optional<int64_t> number =
+        LoadInt(value->element_type, value->bytes.data() + i * size);
+    if (!number.has_value() || *number < std::numeric_limits<int32_t>::min() ||
+        *number > std::numeric_limits<int32_t>::max()) {
+      return Error(key, absl::StrCat("element ", i, " does not fit 32 bits"));
+    }
+    numbers.push_back(static_cast<int32_t>(*number));
+  }
+  return numbers;
+}
+
+absl::Span<const GgufTensor> GgufFile::tensors() const {
+  return impl_->header.tensors;
+}
+
+absl::StatusOr<const GgufTensor*> GgufFile::FindTensor(
+    absl::string_view name, absl::Span<const int64_t> shape) const {
+  const std::string field = absl::StrCat("tensor ", name);
+  const auto it = impl_->header.tensor_index.find(name);
+  if (it == impl_->header.tensor_index.end()) {
+    return absl::NotFoundError(
+        absl::StrCat(path(), ": ", absl::CHexEscape(field), ": is absent"));
+  }
+  const GgufTensor& tensor = impl_->header.tensors[it->second];
+  if (absl::MakeConstSpan(tensor.shape) != shape) {
+    return Error(field,
+                 absl::StrCat("has shape ",
+                              ShapeText(tensor.shape),
+                              ", but the model needs ",
+                              ShapeText(shape)));
+  }
+  return &tensor;
+}
+
+absl::Status GgufFile::Error(absl::string_view field,
+                             absl::string_view problem) const {
+  return absl::InvalidArgumentError(
+      absl::StrCat(path(), ": ", absl::CHexEscape(field), ": ", problem));
+}
+
+}  // namespace specwire

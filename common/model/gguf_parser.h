@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "common/model/gguf.h"
+
+namespace specwire {
+
+// Types of metadata values; numbers are the format's.
+enum class GgufValueType : uint32_t {
+  kUint8 = 0,
+  kInt8 = 1,
+  kUint16 = 2,
+  kInt16 = 3,
+  kUint32 = 4,
+  kInt32 = 5,
+  kFloat32 = 6,
+  kBool = 7,
+  kString = 8,
+  kArray = 9,
+  kUint64 = 10,
+  kInt64 = 11,
+  kFloat64 = 12,
+};
+
+// "U32", "STRING" and so on.
+absl::string_view GgufValueTypeName(GgufValueType type);
+
+// Bytes of one value, 0 for STRING and ARRAY.
+size_t GgufValueSize(GgufValueType type);
+
+// Bounds on what a file may declare; all are far above what models have.
+struct GgufLimits {
+  static constexpr uint64_t kMaxMetadata = 1 << 16;
+  static constexpr uint64_t kMaxTensors = 1 << 17;
+  static constexpr uint64_t kMaxKeyBytes = (1 << 16) - 1;
+  static constexpr uint64_t kMaxTensorNameBytes = 64;
+  static constexpr uint64_t kMaxStringBytes = 1 << 24;
+  static constexpr uint64_t kMaxArrayLength = 1 << 24;
+  static constexpr uint32_t kMaxRank = 4;
+  static constexpr uint32_t kMinAlignment = 8;
+  static constexpr uint32_t kMaxAlignment = 1 << 16;
+};
+
+// One metadata value, as it lies in the file. Lengths have been checked, so a
+// walk over `count` elements stays inside `bytes`.
+struct GgufValue {
+  GgufValueType type;
+  // For an ARRAY its elements' type, else the same as `type`.
+  GgufValueType element_type;
+  // Number of elements; 1 unless an ARRAY.
+  uint64_t count;
+  // The elements, packed; strings carry their 8-byte lengths.
+  absl::Span<const uint8_t> bytes;
+};
+
+// What stands before the tensor data, and where each tensor lies. Views point
+// into the parsed bytes.
+struct GgufHeader {
+  uint32_t version;
+  absl::flat_hash_map<absl::string_view, GgufValue> metadata;
+  // In the file's order.
+  std::vector<GgufTensor> tensors;
+  // Place in `tensors` by name.
+  absl::flat_hash_map<absl::string_view, size_t> tensor_index;
+};
+
+// Parses a whole file. Errors are INVALID_ARGUMENT, "<field>: <problem>".
+// Memory that it takes is bounded by a small multiple of bytes.size().
+absl::StatusOr<GgufHeader> ParseGguf(absl::Span<const uint8_t> bytes);
+
+}  // namespace specwire

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <c10/core/InferenceMode.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "common/base/logging.h"
+#include "common/base/sha256.h"
+#include "common/base/status_macros.h"
+#include "common/model/config.h"
+#include "common/model/engine.h"
+#include "common/model/gguf.h"
+#include "common/model/gguf_tokenizer.h"
+#include "common/model/kv_cache.h"
+#include "common/model/ops_aten.h"
+#include "common/model/torch_status.h"
+#include "common/model/transformer.h"
+#include "common/model/transformer_engine.h"
+#include "common/model/weights.h"
+
+namespace specwire {
+namespace {
+
+constexpr int kMaxThreads = 256;
+constexpr int64_t kMaxKvCacheMib = int64_t{1} << 22;
+constexpr int64_t kMaxBlocks = int64_t{1} << 26;
+
+absl::Status CheckOptions(const EngineOptions& options) {
+  const auto out_of_range =
+      [](absl::string_view field, int64_t value, int64_t min, int64_t max) {
+        return absl::InvalidArgumentError(absl::StrCat(
+            field, ": ", value, " is not between ", min, " and ", max));
+      };
+  if (options.engine == "int8") {
+    return absl::InvalidArgumentError(
+        "engine: \"int8\" is not there yet; use \"reference\"");
+  }
+  if (options.engine != "reference") {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "engine: \"", options.engine, "\" is unknown; known: reference"));
+  }
+  if (options.num_threads < 1 || options.num_threads > kMaxThreads) {
+    return out_of_range("num_threads", options.num_threads, 1, kMaxThreads);
+  }
+  if (options.kv_cache_mib < 1 || options.kv_cache_mib > kMaxKvCacheMib) {
+    return out_of_range(
+        "kv_cache_mib", options.kv_cache_mib, 1, kMaxKvCacheMib);
+  }
+  if (options.max_model_len < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("max_model_len: ", options.max_model_len, " is negative"));
+  }
+  return absl::OkStatus();
+}
+
+std::string ModelName(const GgufFile& file, const EngineOptions& options) {
+  if (!options.served_model_name.empty()) {
+    return options.served_model_name;
+  }
+  // Not general.name: what converters write there is often the name of a
+  // training run.
+  return std::filesystem::path(file.path()).stem().string();
+}
+
+void AddTokenizer(const TokenizerModel& tokenizer, Sha256* digest) {
+  digest->UpdateSized(tokenizer.kind);
+  digest->UpdateSized(tokenizer.pre);
+  for (const auto* texts : {&tokenizer.tokens, &tokenizer.merges}) {
+    digest->UpdateInt(static_cast<int64_t>(texts->size()));
+    for (const std::string& text : *texts) {
+      digest->UpdateSized(text);
+    }
+  }
+  digest->UpdateInt(static_cast<int64_t>(tokenizer.types.size()));
+  for (const int32_t type : tokenizer.types) {
+    digest->UpdateInt(type);
+  }
+  // Ids are never negative, so -1 stands for none.
+  digest->UpdateInt(tokenizer.bos_id.value_or(-1));
+  digest->UpdateInt(tokenizer.eos_id.value_or(-1));
+  digest->UpdateInt(tokenizer.add_bos ? 1 : 0);
+  digest->UpdateSized(tokenizer.chat_template);
+}
+
+std::string ModelDigest(const GgufWeights& weights,
+                        const ModelConfig& config,
+                        const TokenizerModel& tokenizer,
+                        const Ops& ops) {
+  Sha256 digest;
+  digest.UpdateSized("specwire model 1");
+  digest.UpdateSized(ops.name());
+  digest.UpdateSized(ops.kv_type());
+  digest.UpdateSized(ops.numerics_version());
+  config.AddTo(&digest);
+  AddTokenizer(tokenizer, &digest);
+  weights.AddTo(&digest);
+  return digest.FinishHex();
+}
+
+// The number of KV blocks, and the longest sequence: what is asked for, what
+// the model was made for and what fits the pool.
+struct Capacity {
+  int num_blocks = 0;
+  int max_model_len = 0;
+};
+
+absl::StatusOr<Capacity> ChooseCapacity(const ModelConfig& config,
+                                        const EngineOptions& options,
+                                        int64_t block_bytes) {
+  const int64_t num_blocks = std::min(
+      options.kv_cache_mib * (int64_t{1} << 20) / block_bytes, kMaxBlocks);
+  const int64_t in_pool = num_blocks * kKvBlockSize;
+  const std::string pool =
+      absl::StrCat("kv_cache_mib ", options.kv_cache_mib, " holds ", in_pool);
+  if (options.max_model_len > config.max_position_embeddings) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("max_model_len: ",
+                     options.max_model_len,
+                     " is above the model's context length ",
+                     config.max_position_embeddings));
+  }
+  if (num_blocks < 1 || options.max_model_len > in_pool) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("max_model_len: ",
+                     std::max(options.max_model_len, 1),
+                     " tokens needed, but ",
+                     pool));
+  }
+  Capacity capacity;
+  capacity.num_blocks = static_cast<int>(num_blocks);
+  capacity.max_model_len = options.max_model_len != 0
+                               ? options.max_model_len
+                               : config.max_position_embeddings;
+  if (capacity.max_model_len > in_pool) {
+    capacity.max_model_len = static_cast<int>(in_pool);
+    SPECWIRE_LOG(Warning,
+                 "max_model_len is ",
+                 in_pool,
+                 " instead of the model's ",
+                 config.max_position_embeddings,
+                 ": ",
+                 pool,
+                 " tokens");
+  }
+  return capacity;
+}
+
+absl::StatusOr<std::unique_ptr<Engine>> Load(const GgufFile& file,
+                                             const EngineOptions& options) {
+  const absl::Time started = absl::Now();
+  SPECWIRE_ASSIGN_OR_RETURN(TokenizerModel tokenizer, ReadTokenizerModel(file));
+  SPECWIRE_ASSIGN_OR_RETURN(
+      const ModelConfig config,
+      ReadModelConfig(
+          file, static_cast<int>(tokenizer.tokens.size()), options.num_layers));
+  SPECWIRE_ASSIGN_OR_RETURN(const GgufWeights weights,
+                            GgufWeights::Create(&file, config));
+  SPECWIRE_ASSIGN_OR_RETURN(
+      const Capacity capacity,
+      ChooseCapacity(config, options, AtenKvBlockBytes(config)));
+  AtenOptions aten;
+  aten.num_threads = options.num_threads;
+  aten.max_model_len = capacity.max_model_len;
+  SPECWIRE_ASSIGN_OR_RETURN(aten.rope_factors, weights.RopeFactors());
+  std::unique_ptr<Ops> ops = CreateAtenOps(config, aten);
+
+  ModelInfo info;
+  info.name = ModelName(file, options);
+  info.architecture = config.architecture;
+  info.engine = ops->name();
+  info.model_digest = ModelDigest(weights, config, tokenizer, *ops);
+  info.vocab_size = config.vocab_size;
+  info.num_layers = config.num_layers;
+  info.max_model_len = capacity.max_model_len;
+  info.eos_ids = config.eos_ids;
+
+  SPECWIRE_ASSIGN_OR_RETURN(
+      std::unique_ptr<Transformer> transformer,
+      Transformer::Create(config, weights, std::move(ops)));
+  SPECWIRE_LOG(Info,
+               "loaded ",
+               info.name,
+               " (",
+               info.engine,
+               ", ",
+               info.num_layers,
+               " layers, ",
+               capacity.num_blocks,
+               " KV blocks) in ",
+               absl::FormatDuration(absl::Now() - started));
+  return std::make_unique<TransformerEngine>(std::move(info),
+                                             std::move(tokenizer),
+                                             std::move(transformer),
+                                             capacity.num_blocks,
+                                             options.poison_free_kv);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Engine>> LoadEngine(
+    const std::string& path, const EngineOptions& options) {
+  SPECWIRE_RETURN_IF_ERROR(CheckOptions(options));
+  SPECWIRE_ASSIGN_OR_RETURN(const std::unique_ptr<GgufFile> file,
+                            GgufFile::Open(path));
+  const auto load = [&]() -> absl::StatusOr<std::unique_ptr<Engine>> {
+    const c10::InferenceMode inference;
+    return Load(*file, options);
+  };
+  auto engine = CatchingTorch(absl::StrCat("loading ", path), load);
+  if (absl::IsNotFound(engine.status())) {
+    // The file is there; something in it is not.
+    return absl::InvalidArgumentError(engine.status().message());
+  }
+  return engine;
+}
+
+}  // namespace specwire

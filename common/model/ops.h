@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/types/span.h"
+
+namespace specwire {
+
+// One sequence's rows in a pass.
+struct PassRun {
+  int first_row = 0;
+  int num_rows = 0;
+  // Position of the first row in its sequence.
+  int start = 0;
+  // The sequence's blocks; they hold positions [0, start + num_rows).
+  absl::Span<const int32_t> blocks;
+};
+
+// The rows of one forward pass, run by run.
+struct Pass {
+  // One token for each row.
+  std::vector<int32_t> tokens;
+  std::vector<PassRun> runs;
+  // Rows whose logits are wanted, ascending.
+  std::vector<int> logit_rows;
+
+  int num_rows() const { return static_cast<int>(tokens.size()); }
+};
+
+// A weight matrix [out, in] in the form that an Ops computes with. Only the Ops
+// that made it may use it.
+class LinearWeight {
+ public:
+  virtual ~LinearWeight() = default;
+};
+
+// The operations of which the forward pass consists. An implementation decides
+// how weights, activations between two roundings, and the cache are stored.
+// Operations are as large as they are so that one with 8-bit activations can
+// quantise a row right after its norm or gate.
+//
+// Activations are float32 tensors [Engine::kMaxRows, columns] with contiguous
+// rows, of which the first `num_rows` count; an operation may overwrite the
+// rest of its output. A row's result depends on that row (and its sequence's
+// cache) alone, bit for bit: not on the other rows or their number, its own
+// place among them, or the number of threads.
+//
+// Thread safety: one thread, the engine's.
+// Errors: an operation throws what libtorch throws.
+class Ops {
+ public:
+  virtual ~Ops() = default;
+
+  // The engine's name in EngineOptions, how keys and values are stored, and a
+  // word that changes whenever any bit of a result may change.
+  virtual std::string name() const = 0;
+  virtual std::string kv_type() const = 0;
+  virtual std::string numerics_version() const = 0;
+
+  // Takes a float32 matrix [out, in].
+  virtual std::unique_ptr<LinearWeight> PrepareLinear(at::Tensor weight) = 0;
+
+  // Makes room for blocks numbered from 0. Memory that no row has been written
+  // to costs little. REQUIRES: called once, before any pass.
+  virtual void AllocateKvCache(int num_blocks) = 0;
+  // Overwrites the block's positions from `slot` on with NaN, in all layers.
+  virtual void PoisonKvBlock(int32_t block, int slot) = 0;
+
+  // x = rows `tokens` of the table.
+  virtual void Embed(const LinearWeight& table,
+                     absl::Span<const int32_t> tokens,
+                     const at::Tensor& x) = 0;
+
+  // y = W (x / sqrt(mean(x^2) + eps) * norm); norm [in].
+  virtual void NormLinear(const at::Tensor& x,
+                          const at::Tensor& norm,
+                          const LinearWeight& weight,
+                          int num_rows,
+                          const at::Tensor& y) = 0;
+
+  // Rotates the queries and keys in qkv, [., (Hq + 2 Hkv) d], by their
+  // positions, and stores keys and values in the layer's cache.
+  virtual void RotateAndStore(const Pass& pass,
+                              int layer,
+                              const at::Tensor& qkv) = 0;
+
+  // out, [., Hq d] = softmax(q K^T / sqrt(d)) V over each row's own sequence up
+  // to the row itself. Query head h uses KV head h Hkv / Hq.
+  virtual void Attend(const Pass& pass,
+                      int layer,
+                      const at::Tensor& qkv,
+                      const at::Tensor& out) = 0;
+
+  // residual += W x.
+  virtual void LinearAdd(const at::Tensor& x,
+                         const LinearWeight& weight,
+                         int num_rows,
+                         const at::Tensor& residual) = 0;
+
+  // residual += W (silu(g) * u), gate_up = [g, u], silu(g) = g / (1 + exp(-g)).
+  virtual void GatedLinearAdd(const at::Tensor& gate_up,
+                              const LinearWeight& weight,
+                              int num_rows,
+                              const at::Tensor& residual) = 0;
+};
+
+}  // namespace specwire

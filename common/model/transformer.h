@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "common/model/config.h"
+#include "common/model/ops.h"
+#include "common/model/weights.h"
+
+namespace specwire {
+
+// The llama-family forward pass, written once for every Ops.
+//
+// Thread safety: one thread.
+class Transformer {
+ public:
+  // Reads and prepares all weights.
+  static absl::StatusOr<std::unique_ptr<Transformer>> Create(
+      const ModelConfig& config,
+      const GgufWeights& weights,
+      std::unique_ptr<Ops> ops);
+
+  // Computes a pass: writes its rows' keys and values to the cache and returns
+  // the logits of its logit_rows, [logit_rows, V], valid until the next call.
+  // REQUIRES: 1 to Engine::kMaxRows rows; tokens, positions and blocks are in
+  // range; earlier positions of each sequence are in the cache.
+  absl::Span<const float> Forward(const Pass& pass);
+
+  Ops& ops() { return *ops_; }
+
+ private:
+  struct Layer {
+    at::Tensor attention_norm;  // [D]
+    std::unique_ptr<LinearWeight> qkv;
+    std::unique_ptr<LinearWeight> attention_output;
+    at::Tensor ffn_norm;  // [D]
+    std::unique_ptr<LinearWeight> gate_up;
+    std::unique_ptr<LinearWeight> ffn_down;
+  };
+
+  Transformer(const ModelConfig& config, std::unique_ptr<Ops> ops);
+
+  absl::Status LoadWeights(const GgufWeights& weights);
+  // Packs the hidden states of `rows` to the front of selected_.
+  void SelectRows(absl::Span<const int> rows);
+
+  const ModelConfig config_;
+  const std::unique_ptr<Ops> ops_;
+  std::unique_ptr<LinearWeight> embedding_;
+  std::vector<Layer> layers_;
+  at::Tensor final_norm_;  // [D]
+  // Null if the embedding serves as the head.
+  std::unique_ptr<LinearWeight> head_;
+
+  // Activations, [kMaxRows, columns] f32.
+  at::Tensor hidden_;     // D
+  at::Tensor qkv_;        // (Hq + 2 Hkv) d
+  at::Tensor attention_;  // Hq d
+  at::Tensor gate_up_;    // 2 F
+  at::Tensor selected_;   // D
+  at::Tensor logits_;     // V
+};
+
+}  // namespace specwire

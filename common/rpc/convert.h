@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "common/model/engine.h"
+#include "common/sampling/params.h"
+#include "common/text/tokenizer_model.h"
+#include "specwire/v1/types.pb.h"
+
+// Between messages and domain structs: the only place that sees both.
+//
+// FromProto functions check what a message could do to the receiver: the
+// lengths of lists and enumerators that do not exist. An error is
+// INVALID_ARGUMENT and names the field and the limit. Whether values make sense
+// is judged on the domain struct (ValidateSampling, ValidateStop,
+// Tokenizer::Create).
+
+namespace specwire {
+
+// Limits of lists, as types.proto states them.
+inline constexpr int kMaxLogitBiases = 1024;
+inline constexpr int kMaxStopTokenIds = 64;
+inline constexpr int kMaxStopTexts = 16;
+inline constexpr int kMaxVocabularySize = 1 << 20;
+inline constexpr int kMaxMerges = 1 << 22;
+inline constexpr int kMaxChatTemplateBytes = 1 << 20;
+inline constexpr int kMaxEosTokenIds = 64;
+
+// Absent fields take their defaults; an absent seed takes `default_seed`.
+absl::StatusOr<SamplingParams> FromProto(const v1::SamplingParams& message,
+                                         int64_t default_seed);
+// Sets every field, the seed included.
+v1::SamplingParams ToProto(const SamplingParams& params);
+
+absl::StatusOr<StopCriteria> FromProto(const v1::StopCriteria& message);
+v1::StopCriteria ToProto(const StopCriteria& stop);
+
+// Unspecified means coupled; an unknown rule is an error.
+absl::StatusOr<AcceptanceRule> FromProto(v1::AcceptanceRule rule);
+v1::AcceptanceRule ToProto(AcceptanceRule rule);
+
+// Unspecified becomes kNone; an unknown reason is an error.
+absl::StatusOr<FinishReason> FromProto(v1::FinishReason reason);
+v1::FinishReason ToProto(FinishReason reason);
+// "stop", "length", "abort", "error" (what vLLM calls them); "none" for kNone.
+// For logs, JSON and labels.
+absl::string_view FinishReasonName(FinishReason reason);
+
+// What the model does not know itself: the fingerprint of its tokenizer's
+// vocabulary (hexadecimal SHA-256), and the node's limit of sequences.
+v1::ModelDescription ToProto(const ModelInfo& info,
+                             absl::string_view vocabulary_fingerprint,
+                             int max_num_sequences);
+// What a verifier says of its model, checked as a whole: sizes positive,
+// digests hexadecimal SHA-256, EOS ids inside the vocabulary. num_layers stays
+// 0; the fingerprint and the limit are left in the message.
+absl::StatusOr<ModelInfo> FromProto(const v1::ModelDescription& message);
+
+v1::TokenizerModel ToProto(const TokenizerModel& model);
+absl::StatusOr<TokenizerModel> FromProto(const v1::TokenizerModel& message);
+
+// The serialised form that GetModel carries in chunks.
+std::string SerializeTokenizer(const TokenizerModel& model);
+absl::StatusOr<TokenizerModel> ParseTokenizer(absl::string_view bytes);
+
+}  // namespace specwire

@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/rpc/node_main.h"
+
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdlib>
+#include <iostream>
+#include <memory>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/host_port.h"
+#include "common/base/random_id.h"
+#include "common/base/signals.h"
+#include "common/base/status_macros.h"
+#include "common/metrics/http_server.h"
+#include "common/rpc/join_client.h"
+#include "common/rpc/server.h"
+
+namespace specwire {
+namespace {
+
+constexpr int kMaxThreads = 256;
+constexpr size_t kMaxNameBytes = 64;
+constexpr absl::Duration kShutdownGrace = absl::Seconds(2);
+// A piece of work that takes longer is a hang.
+constexpr absl::Duration kHang = absl::Seconds(60);
+
+absl::Status CheckName(absl::string_view name) {
+  const bool printable =
+      std::all_of(name.begin(), name.end(), [](unsigned char c) {
+        return absl::ascii_isgraph(c);
+      });
+  if (printable && name.size() <= kMaxNameBytes) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("--name: must be at most ",
+                   kMaxNameBytes,
+                   " printable ASCII characters without spaces"));
+}
+
+// The address that coordinators are told.
+absl::Status CheckAdvertise(const HostPort& listen,
+                            const std::string& advertise) {
+  if (!advertise.empty()) {
+    return ParseHostPort(advertise, "--advertise").status();
+  }
+  if (listen.host != "0.0.0.0" && listen.host != "::") return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("--advertise: say under which HOST:PORT coordinators reach "
+                   "this node (port 0: the one it listens on); --listen ",
+                   listen.ToString(),
+                   " is no address to connect to"));
+}
+
+HealthReport Health(const NodeParts& parts) {
+  const bool healthy = parts.working_for() < kHang;
+  const v1::NodeLoad load = parts.load();
+  return {.healthy = healthy,
+          .json = absl::StrCat("{\"status\":\"",
+                               healthy ? "ok" : "no progress",
+                               "\",\"num_sequences\":",
+                               load.num_sequences(),
+                               ",\"progress\":",
+                               load.progress(),
+                               "}")};
+}
+
+absl::StatusOr<std::string> AdvertisedAddress(const NodeOptions& options,
+                                              const RpcServer& server) {
+  if (options.advertise.empty()) return server.address();
+  SPECWIRE_ASSIGN_OR_RETURN(HostPort address,
+                            ParseHostPort(options.advertise, "--advertise"));
+  if (address.port == 0) address.port = server.port();
+  return address.ToString();
+}
+
+absl::StatusOr<JoinClientOptions> JoinOptions(const NodeOptions& options,
+                                              const NodeParts& parts,
+                                              const RpcServer& server) {
+  JoinClientOptions join;
+  join.coordinators = options.coordinators;
+  SPECWIRE_ASSIGN_OR_RETURN(const std::string address,
+                            AdvertisedAddress(options, server));
+  v1::NodeRegistration& registration = join.registration;
+  registration.set_name(options.name);
+  registration.set_role(parts.role);
+  registration.set_address(address);
+  registration.set_incarnation_id(RandomHexId());
+  registration.set_pid(getpid());
+  return join;
+}
+
+absl::StatusOr<std::unique_ptr<HttpServer>> StartMetrics(
+    const NodeOptions& options, const NodeParts& parts) {
+  if (options.metrics.empty()) return nullptr;
+  HttpServerOptions http;
+  http.listen = options.metrics;
+  http.num_threads = 2;
+  auto server = std::make_unique<HttpServer>(http);
+  AddMetricsRoutes(
+      server.get(), parts.metrics, [&parts] { return Health(parts); });
+  SPECWIRE_RETURN_IF_ERROR(server->Start());
+  std::cout << "metrics on " << server->address() << std::endl;
+  return server;
+}
+
+}  // namespace
+
+void AddNodeFlags(CLI::App* app, NodeFlags* flags) {
+  app->add_option("--coordinator",
+                  flags->coordinator,
+                  "HOST:PORT of the coordinator, or several, by commas")
+      ->required();
+  app->add_option("--listen",
+                  flags->listen,
+                  "HOST:PORT to serve on; port 0 takes a free one")
+      ->capture_default_str();
+  app->add_option("--advertise",
+                  flags->advertise,
+                  "HOST:PORT that coordinators are told (default: --listen)");
+  app->add_option("--metrics",
+                  flags->metrics,
+                  "HOST:PORT for HTTP /metrics and /health (default: none)");
+  app->add_option("--name",
+                  flags->name,
+                  "name of the node, unique in the cluster (default: made up)");
+  app->add_option("--threads",
+                  flags->num_threads,
+                  "threads for the model (default: one for each processor)");
+  app->add_option("--log_level",
+                  flags->log_level,
+                  "least severity to log: debug, info, warning or error")
+      ->capture_default_str();
+  app->add_flag(
+      "--no_reflection", flags->no_reflection, "do not serve gRPC reflection");
+}
+
+std::optional<int> ParseFlags(CLI::App* app, int argc, char** argv) {
+  app->set_config("--config", "", "file with flags, one NAME=VALUE a line");
+  for (CLI::Option* option : app->get_options()) {
+    const std::string name = option->get_single_name();
+    if (name == "help" || name == "config") continue;
+    option->envname(absl::StrCat("SPECWIRE_", absl::AsciiStrToUpper(name)));
+  }
+  try {
+    app->parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return app->exit(error);
+    return ExitWithError(app->get_name(),
+                         absl::InvalidArgumentError(error.what()),
+                         /*usage=*/true);
+  }
+  return std::nullopt;
+}
+
+int ExitWithError(absl::string_view program,
+                  const absl::Status& status,
+                  bool usage) {
+  const bool bad_usage =
+      usage && status.code() == absl::StatusCode::kInvalidArgument;
+  std::cerr << program << ": " << status.message()
+            << (bad_usage ? " (see --help)" : "") << std::endl;
+  return bad_usage ? 2 : 1;
+}
+
+absl::StatusOr<NodeOptions> CheckNodeFlags(const NodeFlags& flags,
+                                           absl::string_view role) {
+  NodeOptions options;
+  SPECWIRE_ASSIGN_OR_RETURN(
+      options.coordinators,
+      ParseAddressList(flags.coordinator, "--coordinator"));
+  SPECWIRE_ASSIGN_OR_RETURN(const HostPort listen,
+                            ParseHostPort(flags.listen, "--listen"));
+  SPECWIRE_RETURN_IF_ERROR(CheckAdvertise(listen, flags.advertise));
+  if (!flags.metrics.empty()) {
+    SPECWIRE_RETURN_IF_ERROR(
+        ParseHostPort(flags.metrics, "--metrics").status());
+  }
+  SPECWIRE_RETURN_IF_ERROR(CheckName(flags.name));
+  if (!ParseLogLevel(flags.log_level, &options.log_level)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--log_level: \"",
+                     flags.log_level,
+                     "\" is none of debug, info, warning, error"));
+  }
+  if (flags.num_threads < 0 || flags.num_threads > kMaxThreads) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--threads: ",
+                     flags.num_threads,
+                     " is not between 1 and ",
+                     kMaxThreads,
+                     " (0: one for each processor)"));
+  }
+  options.listen = flags.listen;
+  options.advertise = flags.advertise;
+  options.metrics = flags.metrics;
+  options.name =
+      flags.name.empty() ? absl::StrCat(role, "-", RandomHexId(3)) : flags.name;
+  options.reflection = !flags.no_reflection;
+  const int num_processors =
+      static_cast<int>(std::thread::hardware_concurrency());
+  options.num_threads = flags.num_threads > 0
+                            ? flags.num_threads
+                            : std::clamp(num_processors, 1, kMaxThreads);
+  return options;
+}
+
+absl::Status CheckAddressesFree(const NodeOptions& options) {
+  for (const std::string& address : {options.listen, options.metrics}) {
+    if (address.empty()) continue;
+    SPECWIRE_ASSIGN_OR_RETURN(const HostPort parsed,
+                              ParseHostPort(address, "address"));
+    SPECWIRE_RETURN_IF_ERROR(CheckCanListen(parsed));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RunNode(const NodeOptions& options, const NodeParts& parts) {
+  RpcServerOptions server_options;
+  server_options.listen = options.listen;
+  server_options.reflection = options.reflection;
+  SPECWIRE_ASSIGN_OR_RETURN(const std::unique_ptr<RpcServer> server,
+                            RpcServer::Start(server_options, {parts.service}));
+  server->SetServing(parts.service_name, true);
+  // For whoever started us with port 0.
+  std::cout << "listening on " << server->address() << std::endl;
+  SPECWIRE_ASSIGN_OR_RETURN(const std::unique_ptr<HttpServer> metrics,
+                            StartMetrics(options, parts));
+  SPECWIRE_ASSIGN_OR_RETURN(JoinClientOptions join_options,
+                            JoinOptions(options, parts, *server));
+  SPECWIRE_LOG(Info,
+               options.name,
+               " serves on ",
+               server->address(),
+               ", reached at ",
+               join_options.registration.address());
+  JoinClient join(std::move(join_options), parts.load, [](absl::Duration) {
+    SPECWIRE_LOG(Info, "a coordinator sends no new work: draining");
+  });
+
+  WaitForShutdownSignal();
+  UnblockShutdownSignals();
+  SPECWIRE_LOG(Info, "shutting down");
+  join.Stop();
+  server->SetServing(parts.service_name, false);
+  parts.stop();
+  const absl::Status ended = server->Shutdown(kShutdownGrace);
+  if (metrics != nullptr) metrics->Stop();
+  if (!ended.ok()) {
+    // Handlers still use what the destructors would destroy.
+    SPECWIRE_LOG(Error, "shutdown: ", ended.message());
+    std::_Exit(1);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace specwire

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/stream_worker.h"
+#include "common/rpc/stream.h"
+
+namespace specwire {
+
+// A server's stream whose events go to a StreamWorker: it turns messages into
+// events, refuses bad ones, opens the worker's stream with the first message,
+// and ends the stream, and nothing else, when its peer floods it.
+//
+// `Event()` is the event that tells that the peer will send no more.
+//
+// Thread safety: see StreamHandler.
+// Lifetime: the worker must outlive it.
+template <class In, class Out, class Event>
+class WorkerStream final : public StreamHandler<In> {
+ public:
+  // Turns a message into an event; `first` tells whether it must open the
+  // stream (else it must not). An error ends the stream.
+  using Parse =
+      std::function<absl::StatusOr<Event>(const In& message, bool first)>;
+
+  WorkerStream(StreamWorker<Event>* worker,
+               std::shared_ptr<ServerSender<Out>> sender,
+               Parse parse)
+      : worker_(worker), sender_(std::move(sender)), parse_(std::move(parse)) {}
+
+  void OnMessage(In message) override {
+    if (failed_) return;
+    const bool first = stream_ == Worker::kNone;
+    absl::StatusOr<Event> event = parse_(message, first);
+    if (!event.ok()) return Fail(event.status());
+    if (first) {
+      stream_ = worker_->Open();
+      if (stream_ == Worker::kNone) {
+        return Fail(absl::ResourceExhaustedError(
+            absl::StrCat("max_num_sequences: ",
+                         worker_->max_streams(),
+                         " are open; retry when one has ended")));
+      }
+    }
+    Post(*std::move(event), message.SpaceUsedLong());
+  }
+
+  bool OnPeerDone() override {
+    if (failed_ || stream_ == Worker::kNone) return true;
+    Post(Event(), 0);
+    return false;
+  }
+
+  void OnClosed(absl::Status /*status*/) override {
+    if (stream_ != Worker::kNone) worker_->Close(stream_);
+  }
+
+ private:
+  using Worker = StreamWorker<Event>;
+
+  void Post(Event event, size_t num_bytes) {
+    switch (worker_->Post(stream_, std::move(event), num_bytes)) {
+      case Worker::PostResult::kPosted:
+      case Worker::PostResult::kClosed:
+        // Closed: whoever closed it finishes the stream.
+        return;
+      case Worker::PostResult::kFull:
+        return Fail(absl::ResourceExhaustedError(
+            "too many messages of this stream wait to be handled"));
+      case Worker::PostResult::kStopped:
+        return Fail(absl::UnavailableError("shutting down"));
+    }
+  }
+
+  void Fail(absl::Status status) {
+    failed_ = true;
+    if (stream_ != Worker::kNone) worker_->Close(stream_);
+    sender_->Finish(std::move(status));
+  }
+
+  Worker* const worker_;
+  // Shared with the worker's client, which sends.
+  const std::shared_ptr<ServerSender<Out>> sender_;
+  const Parse parse_;
+  typename Worker::StreamId stream_ = Worker::kNone;
+  bool failed_ = false;
+};
+
+}  // namespace specwire

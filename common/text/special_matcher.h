@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/string_view.h"
+
+namespace specwire {
+
+// Finds, in text, the tokens that are looked for before a text is cut into
+// words: the leftmost first, the longest of those that begin together.
+//
+// Thread safety: const methods from any thread.
+class SpecialMatcher {
+ public:
+  struct Match {
+    size_t begin;
+    size_t end;
+    int32_t id;
+  };
+
+  SpecialMatcher();
+
+  // `control` says that the token is one that only a place which allows control
+  // tokens may yield. Of two tokens of the same text the first added counts.
+  // REQUIRES: !text.empty().
+  void Add(absl::string_view text, int32_t id, bool control);
+
+  // The first match in text[begin, text.size()). Control tokens count only if
+  // `allow_control`.
+  std::optional<Match> Find(absl::string_view text,
+                            size_t begin,
+                            bool allow_control) const;
+
+ private:
+  struct Node {
+    int32_t id = -1;
+    bool control = false;
+  };
+
+  // The index of the child, or -1.
+  int32_t Child(int32_t node, char byte) const;
+
+  std::vector<Node> nodes_;
+  // (node, byte) to node.
+  absl::flat_hash_map<uint64_t, int32_t> edges_;
+  // Which bytes some token begins with; most positions are ruled out here.
+  std::array<bool, 256> starts_ = {};
+};
+
+}  // namespace specwire

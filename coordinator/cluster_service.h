@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <map>
+#include <memory>
+
+#include "absl/base/thread_annotations.h"
+#include "common/base/mutex.h"
+#include "common/rpc/stream.h"
+#include "coordinator/membership.h"
+#include "coordinator/options.h"
+#include "coordinator/registry.h"
+#include "specwire/v1/cluster.grpc.pb.h"
+
+namespace specwire::coordinator {
+
+// ClusterService: nodes join, operators look.
+//
+// Thread safety: any thread.
+// Lifetime: registry and membership outlive it. It outlives the server.
+class ClusterService final : public v1::ClusterService::CallbackService {
+ public:
+  ClusterService(const CoordinatorOptions& options,
+                 const Registry* registry,
+                 Membership* membership);
+
+  grpc::ServerBidiReactor<v1::JoinRequest, v1::JoinResponse>* Join(
+      grpc::CallbackServerContext* context) override;
+  grpc::ServerUnaryReactor* ListNodes(grpc::CallbackServerContext* context,
+                                      const v1::ListNodesRequest* request,
+                                      v1::ListNodesResponse* response) override;
+  grpc::ServerUnaryReactor* DrainNode(grpc::CallbackServerContext* context,
+                                      const v1::DrainNodeRequest* request,
+                                      v1::DrainNodeResponse* response) override;
+  grpc::ServerUnaryReactor* GetStats(grpc::CallbackServerContext* context,
+                                     const v1::GetStatsRequest* request,
+                                     v1::GetStatsResponse* response) override;
+
+  // Ends all Join streams, and refuses new ones, with UNAVAILABLE.
+  void Shutdown();
+
+ private:
+  class JoinHandler;
+  using Sender = std::shared_ptr<ServerSender<v1::JoinResponse>>;
+
+  // False if shutting down.
+  bool AddStream(const void* key, const Sender& sender);
+  void RemoveStream(const void* key);
+
+  const CoordinatorOptions options_;
+  const Registry* const registry_;
+  Membership* const membership_;
+  Mutex mutex_;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  // Open Join streams by their handler.
+  std::map<const void*, Sender> streams_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace specwire::coordinator

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "coordinator/coordinator.h"
+
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "common/base/logging.h"
+#include "common/base/status_macros.h"
+#include "common/metrics/names.h"
+#include "nlohmann/json.hpp"
+
+namespace specwire::coordinator {
+namespace {
+
+// For calls that have been ended to be gone.
+constexpr absl::Duration kServerGrace = absl::Seconds(1);
+constexpr absl::Duration kSessionGrace = absl::Seconds(5);
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Start(
+    const CoordinatorOptions& options) {
+  SPECWIRE_RETURN_IF_ERROR(ValidateOptions(options));
+  std::unique_ptr<Coordinator> coordinator(new Coordinator(options));
+  SPECWIRE_RETURN_IF_ERROR(coordinator->Listen());
+  return coordinator;
+}
+
+Coordinator::Coordinator(const CoordinatorOptions& options)
+    : options_(options),
+      metrics_registry_(MetricLabels{{metric::kNodeRole, "coordinator"}}),
+      metrics_(&metrics_registry_),
+      registry_(RegistryOptions{.max_silence = options.max_silence}) {
+  membership_ =
+      std::make_unique<Membership>(options_, &registry_, &catalog_, [this] {
+        generation_->OnDrafterAvailable();
+      });
+  const SessionEnvironment environment = {&registry_,
+                                          membership_.get(),
+                                          &timer_,
+                                          &metrics_,
+                                          options_.drafter_deadline};
+  generation_ =
+      std::make_unique<GenerationService>(options_, environment, &catalog_);
+  cluster_ =
+      std::make_unique<ClusterService>(options_, &registry_, membership_.get());
+  AddBuildInfo(&metrics_registry_);
+  AddNodeGauges();
+}
+
+Coordinator::~Coordinator() {
+  if (const absl::Status status = Shutdown(absl::ZeroDuration());
+      !status.ok()) {
+    SPECWIRE_LOG(Error, "shutdown: ", status.ToString());
+  }
+}
+
+absl::Status Coordinator::Listen() {
+  // HTTP first: a node that finds the coordinator may join at once, and then
+  // nothing may fail any more.
+  if (!options_.http.empty()) {
+    http_ = std::make_unique<HttpServer>(
+        HttpServerOptions{.listen = options_.http});
+    AddMetricsRoutes(
+        http_.get(), &metrics_registry_, [this] { return Health(); });
+    SPECWIRE_RETURN_IF_ERROR(http_->Start());
+  }
+  RpcServerOptions server_options;
+  server_options.listen = options_.listen;
+  server_options.reflection = options_.reflection;
+  SPECWIRE_ASSIGN_OR_RETURN(
+      server_,
+      RpcServer::Start(server_options, {generation_.get(), cluster_.get()}));
+  server_->SetServing(v1::GenerationService::service_full_name(), true);
+  server_->SetServing(v1::ClusterService::service_full_name(), true);
+  return absl::OkStatus();
+}
+
+std::string Coordinator::http_address() const {
+  return http_ == nullptr ? "" : http_->address();
+}
+
+void Coordinator::AddNodeGauges() {
+  for (const NodeRole role : {NodeRole::kDraft, NodeRole::kVerifier}) {
+    for (const NodeState state : {NodeState::kJoining,
+                                  NodeState::kServing,
+                                  NodeState::kSuspect,
+                                  NodeState::kDraining,
+                                  NodeState::kIncompatible,
+                                  NodeState::kGone}) {
+      metrics_registry_.AddCallbackGauge(
+          metric::kNodes,
+          "Nodes by role and state.",
+          {{metric::kRole, std::string(NodeRoleName(role))},
+           {metric::kState, std::string(NodeStateName(state))}},
+          [this, role, state] {
+            return static_cast<double>(registry_.Count(role, state));
+          });
+    }
+  }
+}
+
+HealthReport Coordinator::Health() const {
+  const bool serving = !stopping_;
+  const nlohmann::json json = {
+      {"status", serving ? "serving" : "shutting down"},
+      {"verifiers", registry_.Count(NodeRole::kVerifier, NodeState::kServing)},
+      {"draft_nodes", registry_.Count(NodeRole::kDraft, NodeState::kServing)},
+      {"requests", generation_->num_requests()}};
+  return {serving, json.dump()};
+}
+
+absl::Status Coordinator::Shutdown(absl::Duration grace) {
+  if (shut_down_) return shutdown_status_;
+  shut_down_ = true;
+  stopping_ = true;
+  generation_->StopAccepting();
+  if (server_ != nullptr) {
+    server_->SetServing("", false);
+    server_->SetServing(v1::GenerationService::service_full_name(), false);
+    server_->SetServing(v1::ClusterService::service_full_name(), false);
+  }
+  generation_->WaitForRequests(absl::Now() + grace);
+  generation_->FailAll(
+      absl::UnavailableError("the coordinator is shutting down"));
+  cluster_->Shutdown();
+  if (server_ != nullptr) shutdown_status_ = server_->Shutdown(kServerGrace);
+  if (!generation_->WaitForSessions(absl::Now() + kSessionGrace) &&
+      shutdown_status_.ok()) {
+    shutdown_status_ =
+        absl::DeadlineExceededError("streams to nodes do not end");
+  }
+  if (http_ != nullptr) http_->Stop();
+  return shutdown_status_;
+}
+
+}  // namespace specwire::coordinator

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/base/timer.h"
+#include "common/metrics/http_server.h"
+#include "common/metrics/metrics.h"
+#include "common/rpc/server.h"
+#include "coordinator/cluster_service.h"
+#include "coordinator/coordinator_metrics.h"
+#include "coordinator/generation_service.h"
+#include "coordinator/membership.h"
+#include "coordinator/model_catalog.h"
+#include "coordinator/options.h"
+#include "coordinator/registry.h"
+
+namespace specwire::coordinator {
+
+// A whole coordinator: the parts, wired up and listening.
+//
+// Thread safety: any thread; Shutdown from one.
+// Lifetime: the destructor shuts down without grace.
+class Coordinator {
+ public:
+  // INVALID_ARGUMENT for a bad option, UNAVAILABLE "cannot listen on ..." if an
+  // address is taken.
+  static absl::StatusOr<std::unique_ptr<Coordinator>> Start(
+      const CoordinatorOptions& options);
+  ~Coordinator();
+  Coordinator(const Coordinator&) = delete;
+  Coordinator& operator=(const Coordinator&) = delete;
+
+  // HOST:PORT of gRPC.
+  const std::string& address() const { return server_->address(); }
+  // HOST:PORT of HTTP; empty if it is not served.
+  std::string http_address() const;
+  const Registry& registry() const { return registry_; }
+  const MetricsRegistry& metrics() const { return metrics_registry_; }
+  int num_requests() const { return generation_->num_requests(); }
+
+  // Health becomes NOT_SERVING and new requests are refused; running ones have
+  // `grace` to end and then fail with UNAVAILABLE. DEADLINE_EXCEEDED if calls
+  // do not end even then: the process should exit without destructors. A second
+  // call returns the first one's result.
+  absl::Status Shutdown(absl::Duration grace);
+
+ private:
+  explicit Coordinator(const CoordinatorOptions& options);
+  absl::Status Listen();
+  void AddNodeGauges();
+  HealthReport Health() const;
+
+  const CoordinatorOptions options_;
+  std::atomic<bool> stopping_ = false;
+  bool shut_down_ = false;
+  absl::Status shutdown_status_;
+
+  MetricsRegistry metrics_registry_;
+  CoordinatorMetrics metrics_;
+  Registry registry_;
+  ModelCatalog catalog_;
+  // Destroyed when sessions and membership, which use it or call it, are gone.
+  TimerThread timer_;
+  std::unique_ptr<GenerationService> generation_;
+  std::unique_ptr<Membership> membership_;
+  std::unique_ptr<ClusterService> cluster_;
+  std::unique_ptr<RpcServer> server_;
+  std::unique_ptr<HttpServer> http_;
+};
+
+}  // namespace specwire::coordinator

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "common/base/mutex.h"
+#include "common/drafting/messages.h"
+#include "common/metrics/metrics.h"
+#include "common/sampling/params.h"
+#include "coordinator/request_machine.h"
+
+namespace specwire::coordinator {
+
+// Label names that only the coordinator has.
+inline constexpr char kDraftNodeLabel[] = "draft_node";
+inline constexpr char kVerifierNodeLabel[] = "verifier_node";
+
+// Acceptance of one drafter with one verifier for one model. There is no sum
+// over pairs beside it: whoever reads adds the series up.
+struct PairMetrics {
+  Counter* num_drafts;
+  Counter* num_draft_tokens;
+  Counter* num_accepted_tokens;
+};
+
+// What requests to one model did.
+//
+// Thread safety: any thread.
+class ModelMetrics {
+ public:
+  ModelMetrics(MetricsRegistry* registry, std::string model_name);
+
+  PairMetrics Pair(const std::string& draft_node,
+                   const std::string& verifier_node);
+  // A pass accepted `num_accepted` draft tokens.
+  void OnAccepted(int num_accepted);
+  // What a finished request's drafters sent in vain.
+  void OnUnverified(const SpeculationFigures& figures);
+  // A request that ended well.
+  void OnSuccess(FinishReason reason, absl::Duration e2e);
+  // A request moved to another verifier after the first was lost so.
+  void OnMigration(const absl::Status& status);
+
+  Counter* const prompt_tokens;
+  Counter* const generation_tokens;
+  Histogram* const time_to_first_token;
+  Histogram* const inter_token_latency;
+  Histogram* const queue_time;
+
+ private:
+  MetricsRegistry* const registry_;
+  const std::string model_name_;
+  Histogram* const e2e_latency_;
+  // By place in the pass; made when first needed.
+  std::array<std::atomic<Counter*>, kMaxProposalTokens> accepted_per_position_ =
+      {};
+};
+
+// The coordinator's own series.
+//
+// Thread safety: any thread.
+class CoordinatorMetrics {
+ public:
+  explicit CoordinatorMetrics(MetricsRegistry* registry);
+
+  // The same object for the same name; lives as long as this.
+  ModelMetrics* ForModel(const std::string& model_name);
+  // A request failed.
+  void OnFailure(const absl::Status& status);
+
+  // Requests that verifiers work on, and those that are being prepared.
+  Gauge* const running;
+  Gauge* const waiting;
+
+ private:
+  MetricsRegistry* const registry_;
+  Mutex mutex_;
+  std::map<std::string, std::unique_ptr<ModelMetrics>> models_
+      ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace specwire::coordinator

@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "coordinator/generation_service.h"
+
+#include <chrono>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/base/status_macros.h"
+#include "common/rpc/convert.h"
+#include "common/rpc/server_stream.h"
+#include "common/rpc/status.h"
+#include "coordinator/request_validation.h"
+
+namespace specwire::coordinator {
+namespace {
+
+constexpr size_t kMaxQueuedWork = 4096;
+constexpr int kMaxDetokenizeIds = 1 << 20;
+
+// For calls that are refused at once.
+class RefusedHandler final : public WriterHandler {
+ public:
+  void OnClosed(absl::Status /*status*/) override {}
+};
+
+absl::Time Deadline(const grpc::CallbackServerContext& context) {
+  const std::chrono::system_clock::time_point deadline = context.deadline();
+  return deadline == std::chrono::system_clock::time_point::max()
+             ? absl::InfiniteFuture()
+             : absl::FromChrono(deadline);
+}
+
+absl::Status TooBusy() {
+  return absl::ResourceExhaustedError(
+      "the coordinator has too much to tokenize; try again later");
+}
+
+}  // namespace
+
+GenerationService::GenerationService(const CoordinatorOptions& options,
+                                     const SessionEnvironment& environment,
+                                     const ModelCatalog* catalog)
+    : options_(options),
+      environment_(environment),
+      catalog_(catalog),
+      workers_("tokenize", options.num_workers, kMaxQueuedWork) {}
+
+GenerationService::~GenerationService() = default;
+
+grpc::ServerWriteReactor<v1::GenerateResponse>* GenerationService::Generate(
+    grpc::CallbackServerContext* context, const v1::GenerateRequest* request) {
+  StreamLimits limits;
+  // Credit keeps a session below; one message tells at least one token.
+  limits.max_queued_messages = static_cast<size_t>(options_.credit) + 64;
+  return StartServerWriter<v1::GenerateResponse>(
+      context, limits, [&](Sender sender) {
+        return StartSession(context, *request, std::move(sender));
+      });
+}
+
+std::shared_ptr<WriterHandler> GenerationService::StartSession(
+    grpc::CallbackServerContext* context,
+    const v1::GenerateRequest& request,
+    Sender sender) {
+  const absl::Time arrival = absl::Now();
+  if (const absl::Status status = Admit(); !status.ok()) {
+    environment_.metrics->OnFailure(status);
+    sender->Finish(status);
+    return std::make_shared<RefusedHandler>();
+  }
+  const std::shared_ptr<Session> session =
+      MakeSession({std::move(sender), arrival, Deadline(*context), [this] {
+                     OnRequestEnded();
+                   }});
+  std::shared_ptr<WriterHandler> handler = session->MakeClientHandler();
+  if (absl::Status status = CheckGenerateFields(request); !status.ok()) {
+    session->Begin(std::move(status));
+    return handler;
+  }
+  absl::StatusOr<std::shared_ptr<const CatalogModel>> model =
+      ResolveModel(request.model(), *catalog_, *environment_.registry);
+  if (!model.ok()) {
+    session->Begin(model.status());
+    return handler;
+  }
+  RequestDefaults defaults;
+  defaults.speculation = options_.speculation;
+  defaults.credit = options_.credit;
+  defaults.drafters = environment_.registry->DrafterNames(
+      (*model)->info.vocabulary_fingerprint);
+  // A copy: the call, and its request with it, may end before a worker comes to
+  // it.
+  const bool queued = workers_.Post([session,
+                                     request = v1::GenerateRequest(request),
+                                     model = *std::move(model),
+                                     defaults = std::move(defaults)]() mutable {
+    session->Begin(BuildRequest(request, std::move(model), defaults));
+  });
+  if (!queued) session->Begin(TooBusy());
+  return handler;
+}
+
+absl::Status GenerationService::Admit() {
+  MutexLock lock(&mutex_);
+  if (stopping_) {
+    return absl::UnavailableError("the coordinator is shutting down");
+  }
+  if (num_requests_ >= options_.max_concurrent_requests) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(num_requests_,
+                     " requests are running, which is the "
+                     "coordinator's limit; try again later"));
+  }
+  ++num_requests_;
+  return absl::OkStatus();
+}
+
+void GenerationService::OnRequestEnded() {
+  MutexLock lock(&mutex_);
+  --num_requests_;
+  changed_.NotifyAll();
+}
+
+std::shared_ptr<Session> GenerationService::MakeSession(Session::Call call) {
+  int64_t number = 0;
+  {
+    MutexLock lock(&mutex_);
+    number = ++last_session_;
+  }
+  std::shared_ptr<Session> session(new Session(environment_, std::move(call)),
+                                   [this, number](Session* gone) {
+                                     // Its entry goes last: whoever waits for
+                                     // an empty list may then destroy all that
+                                     // sessions use.
+                                     delete gone;
+                                     MutexLock lock(&mutex_);
+                                     sessions_.erase(number);
+                                     changed_.NotifyAll();
+                                   });
+  MutexLock lock(&mutex_);
+  sessions_[number] = session;
+  return session;
+}
+
+std::vector<std::shared_ptr<Session>> GenerationService::Sessions() {
+  std::vector<std::shared_ptr<Session>> sessions;
+  MutexLock lock(&mutex_);
+  for (const auto& [key, weak] : sessions_) {
+    // Null if the last owner is just letting go of it.
+    if (std::shared_ptr<Session> session = weak.lock(); session != nullptr) {
+      sessions.push_back(std::move(session));
+    }
+  }
+  return sessions;
+}
+
+grpc::ServerUnaryReactor* GenerationService::RunOnWorker(
+    grpc::CallbackServerContext* context,
+    absl::AnyInvocable<absl::Status()> work) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  const bool queued =
+      workers_.Post([reactor, work = std::move(work)]() mutable {
+        reactor->Finish(ToGrpcStatus(work()));
+      });
+  if (!queued) reactor->Finish(ToGrpcStatus(TooBusy()));
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* GenerationService::Score(
+    grpc::CallbackServerContext* context,
+    const v1::ScoreRequest* /*request*/,
+    v1::ScoreResponse* /*response*/) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  reactor->Finish(
+      ToGrpcStatus(absl::UnimplementedError("Score is not served yet")));
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* GenerationService::Tokenize(
+    grpc::CallbackServerContext* context,
+    const v1::TokenizeRequest* request,
+    v1::TokenizeResponse* response) {
+  return RunOnWorker(context, [this, request, response]() -> absl::Status {
+    SPECWIRE_RETURN_IF_ERROR(CheckTextSize(request->text(), "text"));
+    SPECWIRE_ASSIGN_OR_RETURN(
+        const std::shared_ptr<const CatalogModel> model,
+        ResolveModel(request->model(), *catalog_, *environment_.registry));
+    SPECWIRE_ASSIGN_OR_RETURN(
+        const std::vector<int32_t> ids,
+        model->tokenizer->Encode(request->text(),
+                                 request->plain() ? SpecialTokens::kAsText
+                                                  : SpecialTokens::kRecognise));
+    response->mutable_token_ids()->Assign(ids.begin(), ids.end());
+    return absl::OkStatus();
+  });
+}
+
+grpc::ServerUnaryReactor* GenerationService::Detokenize(
+    grpc::CallbackServerContext* context,
+    const v1::DetokenizeRequest* request,
+    v1::DetokenizeResponse* response) {
+  return RunOnWorker(context, [this, request, response]() -> absl::Status {
+    if (request->token_ids_size() > kMaxDetokenizeIds) {
+      return absl::InvalidArgumentError(absl::StrCat("token_ids: ",
+                                                     request->token_ids_size(),
+                                                     " ids; at most ",
+                                                     kMaxDetokenizeIds));
+    }
+    SPECWIRE_ASSIGN_OR_RETURN(
+        const std::shared_ptr<const CatalogModel> model,
+        ResolveModel(request->model(), *catalog_, *environment_.registry));
+    SPECWIRE_RETURN_IF_ERROR(CheckTokenIds(
+        request->token_ids(), model->info.model.vocab_size, "token_ids"));
+    response->set_text(model->tokenizer->Decode(
+        request->token_ids(), request->skip_special_tokens()));
+    return absl::OkStatus();
+  });
+}
+
+grpc::ServerUnaryReactor* GenerationService::RenderChat(
+    grpc::CallbackServerContext* context,
+    const v1::RenderChatRequest* request,
+    v1::RenderChatResponse* response) {
+  return RunOnWorker(context, [this, request, response]() -> absl::Status {
+    SPECWIRE_ASSIGN_OR_RETURN(
+        const std::shared_ptr<const CatalogModel> model,
+        ResolveModel(request->model(), *catalog_, *environment_.registry));
+    SPECWIRE_ASSIGN_OR_RETURN(RenderedChat chat,
+                              coordinator::RenderChat(*model, request->chat()));
+    response->set_text(std::move(chat.text));
+    response->mutable_token_ids()->Assign(chat.token_ids.begin(),
+                                          chat.token_ids.end());
+    return absl::OkStatus();
+  });
+}
+
+grpc::ServerUnaryReactor* GenerationService::ListModels(
+    grpc::CallbackServerContext* context,
+    const v1::ListModelsRequest* /*request*/,
+    v1::ListModelsResponse* response) {
+  const Registry& registry = *environment_.registry;
+  for (const std::shared_ptr<const CatalogModel>& model : catalog_->Models()) {
+    const VerifierInfo& info = model->info;
+    const int num_verifiers = registry.CountVerifiers(info.model.model_digest);
+    if (num_verifiers == 0) continue;
+    v1::ServedModel* served = response->add_models();
+    *served->mutable_model() = ToProto(
+        info.model, info.vocabulary_fingerprint, info.max_num_sequences);
+    served->set_num_verifiers(num_verifiers);
+    served->set_num_draft_nodes(
+        registry.CountDrafters(info.vocabulary_fingerprint));
+  }
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  reactor->Finish(grpc::Status::OK);
+  return reactor;
+}
+
+void GenerationService::OnDrafterAvailable() {
+  for (const std::shared_ptr<Session>& session : Sessions()) {
+    session->OnDrafterAvailable();
+  }
+}
+
+void GenerationService::StopAccepting() {
+  MutexLock lock(&mutex_);
+  stopping_ = true;
+}
+
+void GenerationService::FailAll(const absl::Status& status) {
+  for (const std::shared_ptr<Session>& session : Sessions()) {
+    session->Fail(status);
+  }
+}
+
+int GenerationService::num_requests() const {
+  MutexLock lock(&mutex_);
+  return num_requests_;
+}
+
+bool GenerationService::WaitForRequests(absl::Time deadline) {
+  MutexLock lock(&mutex_);
+  while (num_requests_ > 0) {
+    if (!changed_.WaitUntil(&mutex_, deadline)) return num_requests_ == 0;
+  }
+  return true;
+}
+
+bool GenerationService::WaitForSessions(absl::Time deadline) {
+  MutexLock lock(&mutex_);
+  while (!sessions_.empty()) {
+    if (!changed_.WaitUntil(&mutex_, deadline)) return sessions_.empty();
+  }
+  return true;
+}
+
+}  // namespace specwire::coordinator

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// coordinator: what users call and nodes join.
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <cstdlib>
+#include <iostream>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/logging.h"
+#include "common/base/signals.h"
+#include "common/base/status_macros.h"
+#include "common/rpc/node_main.h"
+#include "coordinator/coordinator.h"
+#include "coordinator/options.h"
+
+namespace specwire::coordinator {
+namespace {
+
+constexpr char kProgram[] = "coordinator";
+
+// Flags as they were given; times in their units.
+struct Flags {
+  CoordinatorOptions options;
+  int64_t patience_us = 0;
+  double drafter_deadline_s = 0;
+  double grace_s = 0;
+  std::string log_level = "info";
+  bool no_reflection = false;
+};
+
+void AddFlags(CLI::App* app, Flags* flags) {
+  CoordinatorOptions* options = &flags->options;
+  flags->patience_us = absl::ToInt64Microseconds(options->speculation.patience);
+  flags->drafter_deadline_s = absl::ToDoubleSeconds(options->drafter_deadline);
+  flags->grace_s = absl::ToDoubleSeconds(options->grace);
+  const auto add = [app](const char* name, auto* value, const char* help) {
+    app->add_option(name, *value, help)->capture_default_str();
+  };
+  add("--listen",
+      &options->listen,
+      "HOST:PORT to serve on; port 0 takes a free one");
+  app->add_option("--http",
+                  options->http,
+                  "HOST:PORT for HTTP /health and /metrics (default: none)");
+  add("--run_length",
+      &options->speculation.run_length,
+      "draft tokens in one proposal, unless a request says otherwise");
+  add("--window",
+      &options->speculation.window,
+      "how many tokens a drafter works ahead of the last commit");
+  add("--patience_us",
+      &flags->patience_us,
+      "how long a verifier waits for a proposal, in microseconds; -1 waits "
+      "without limit");
+  add("--drafter_deadline",
+      &flags->drafter_deadline_s,
+      "seconds after which a silent drafter is taken for lost");
+  add("--max_requests",
+      &options->max_concurrent_requests,
+      "requests at once; one more is refused");
+  add("--credit",
+      &options->credit,
+      "tokens that are computed ahead of a client that does not read");
+  add("--workers", &options->num_workers, "threads that tokenize");
+  add("--grace",
+      &flags->grace_s,
+      "seconds that running requests have to end at shutdown");
+  add("--log_level",
+      &flags->log_level,
+      "least severity to log: debug, info, warning or error");
+  app->add_flag(
+      "--no_reflection", flags->no_reflection, "do not serve gRPC reflection");
+}
+
+absl::StatusOr<CoordinatorOptions> CheckFlags(const Flags& flags) {
+  CoordinatorOptions options = flags.options;
+  options.reflection = !flags.no_reflection;
+  options.drafter_deadline = absl::Seconds(flags.drafter_deadline_s);
+  options.grace = absl::Seconds(flags.grace_s);
+  options.speculation.patience = flags.patience_us == -1
+                                     ? absl::InfiniteDuration()
+                                     : absl::Microseconds(flags.patience_us);
+  if (absl::Status status = ValidateOptions(options); !status.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat("--", status.message()));
+  }
+  return options;
+}
+
+absl::Status Serve(const CoordinatorOptions& options) {
+  SPECWIRE_ASSIGN_OR_RETURN(const std::unique_ptr<Coordinator> coordinator,
+                            Coordinator::Start(options));
+  // For whoever started us with port 0.
+  std::cout << "listening on " << coordinator->address() << std::endl;
+  if (!options.http.empty()) {
+    std::cout << "http on " << coordinator->http_address() << std::endl;
+  }
+  SPECWIRE_LOG(Info,
+               "run_length ",
+               options.speculation.run_length,
+               ", window ",
+               options.speculation.window,
+               ", patience ",
+               absl::FormatDuration(options.speculation.patience),
+               ", drafter_deadline ",
+               absl::FormatDuration(options.drafter_deadline),
+               ", max_requests ",
+               options.max_concurrent_requests,
+               ", credit ",
+               options.credit,
+               ", grace ",
+               absl::FormatDuration(options.grace));
+
+  WaitForShutdownSignal();
+  UnblockShutdownSignals();
+  SPECWIRE_LOG(Info,
+               "shutting down, ",
+               coordinator->num_requests(),
+               " requests are running");
+  if (const absl::Status ended = coordinator->Shutdown(options.grace);
+      !ended.ok()) {
+    // Handlers still use what the destructors would destroy.
+    SPECWIRE_LOG(Error, "shutdown: ", ended.message());
+    std::_Exit(1);
+  }
+  return absl::OkStatus();
+}
+
+int Main(int argc, char** argv) {
+  CLI::App app("Serves users and brings nodes together.", kProgram);
+  Flags flags;
+  AddFlags(&app, &flags);
+  if (const auto code = ParseFlags(&app, argc, argv)) return *code;
+  const absl::StatusOr<CoordinatorOptions> options = CheckFlags(flags);
+  if (!options.ok()) {
+    return ExitWithError(kProgram, options.status(), /*usage=*/true);
+  }
+  LogLevel log_level = LogLevel::kInfo;
+  if (!ParseLogLevel(flags.log_level, &log_level)) {
+    return ExitWithError(kProgram,
+                         absl::InvalidArgumentError(absl::StrCat(
+                             "--log_level: \"",
+                             flags.log_level,
+                             "\" is none of debug, info, warning, error")),
+                         /*usage=*/true);
+  }
+  InitLogging(kProgram, log_level);
+  if (absl::Status status = Serve(*options); !status.ok()) {
+    return ExitWithError(kProgram, status, /*usage=*/false);
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace specwire::coordinator
+
+int main(int argc, char** argv) {
+  specwire::BlockShutdownSignals();
+  return specwire::coordinator::Main(argc, argv);
+}

@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "coordinator/membership.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/base/logging.h"
+#include "common/base/status_macros.h"
+#include "common/rpc/convert.h"
+#include "common/rpc/status.h"
+
+namespace specwire::coordinator {
+namespace {
+
+// Nodes that are asked at once, and that wait for it.
+constexpr int kProbeThreads = 4;
+constexpr size_t kMaxQueuedProbes = 4096;
+constexpr absl::Duration kFirstPause = absl::Milliseconds(100);
+constexpr absl::Duration kLongestPause = absl::Seconds(2);
+// A tokenizer that is larger is not taken.
+constexpr size_t kMaxTokenizerBytes = size_t{256} << 20;
+constexpr int kMaxDigestLength = 128;
+constexpr int kMaxDrafterNameLength = 64;
+
+absl::Status CheckDrafter(const v1::GetDrafterResponse& response) {
+  if (response.drafter().empty() ||
+      response.drafter().size() > kMaxDrafterNameLength) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "drafter: must be 1 to ", kMaxDrafterNameLength, " characters"));
+  }
+  if (response.vocabulary_fingerprint().size() > kMaxDigestLength ||
+      response.model_digest().size() > kMaxDigestLength) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("vocabulary_fingerprint, model_digest: at most ",
+                     kMaxDigestLength,
+                     " characters"));
+  }
+  if (response.max_model_len() < 0 || response.max_num_sequences() < 0) {
+    return absl::InvalidArgumentError(
+        "max_model_len, max_num_sequences: must not be negative");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+// A client context for one attempt, with its deadline, that Membership's
+// destructor can cancel while the call runs.
+class Membership::ProbeContext {
+ public:
+  explicit ProbeContext(Membership* owner) : owner_(owner) {
+    context_.set_deadline(
+        absl::ToChronoTime(absl::Now() + owner->options_.probe_deadline));
+    MutexLock lock(&owner_->mutex_);
+    if (owner_->stopping_) context_.TryCancel();
+    owner_->contexts_.insert(&context_);
+  }
+  ~ProbeContext() {
+    MutexLock lock(&owner_->mutex_);
+    owner_->contexts_.erase(&context_);
+  }
+  ProbeContext(const ProbeContext&) = delete;
+  ProbeContext& operator=(const ProbeContext&) = delete;
+
+  grpc::ClientContext* get() { return &context_; }
+
+ private:
+  Membership* const owner_;
+  grpc::ClientContext context_;
+};
+
+Membership::Membership(const CoordinatorOptions& options,
+                       Registry* registry,
+                       ModelCatalog* catalog,
+                       std::function<void()> drafters_gained)
+    : options_(options),
+      registry_(registry),
+      catalog_(catalog),
+      drafters_gained_(std::move(drafters_gained)),
+      timer_(std::make_unique<TimerThread>()),
+      workers_(std::make_unique<WorkerPool>(
+          "probe", kProbeThreads, kMaxQueuedProbes)) {
+  After(options_.report_interval, [this] { CheckSilence(); });
+}
+
+Membership::~Membership() {
+  {
+    MutexLock lock(&mutex_);
+    stopping_ = true;
+    for (grpc::ClientContext* context : contexts_) context->TryCancel();
+  }
+  // From here on nothing is scheduled; what the timer runs may still post to
+  // the workers.
+  timer_.reset();
+  workers_.reset();
+}
+
+absl::StatusOr<Registry::Registration> Membership::Join(
+    const NodeIdentity& identity) {
+  SPECWIRE_ASSIGN_OR_RETURN(const Registry::Registration registration,
+                            registry_->Register(identity, absl::Now()));
+  NodeInfo node;
+  node.node_id = registration.node_id;
+  node.identity = identity;
+  bool probe = false;
+  {
+    MutexLock lock(&mutex_);
+    std::shared_ptr<const NodeLink>& link = links_[registration.node_id];
+    if (link == nullptr || link->address != identity.address) {
+      link = std::make_shared<NodeLink>(identity.address);
+    }
+    // Links of nodes that were replaced have no Join stream to end them.
+    std::erase_if(links_, [this](const auto& entry) {
+      return !registry_->IsLive(entry.first);
+    });
+    probe = !registration.known && probing_.insert(node.node_id).second;
+  }
+  if (probe) StartProbe(node, 0);
+  TellOfDrafters();
+  return registration;
+}
+
+bool Membership::OnLoad(const Registry::Registration& registration,
+                        const NodeLoad& load) {
+  const bool current = registry_->OnLoad(registration, load, absl::Now());
+  TellOfDrafters();
+  return current;
+}
+
+void Membership::Leave(const Registry::Registration& registration,
+                       absl::string_view reason) {
+  registry_->OnDetached(registration, reason);
+  MutexLock lock(&mutex_);
+  if (!registry_->IsLive(registration.node_id)) {
+    links_.erase(registration.node_id);
+  }
+}
+
+std::shared_ptr<const NodeLink> Membership::Link(
+    const std::string& node_id) const {
+  MutexLock lock(&mutex_);
+  const auto it = links_.find(node_id);
+  return it == links_.end() ? nullptr : it->second;
+}
+
+void Membership::After(absl::Duration delay,
+                       absl::AnyInvocable<void()> callback) {
+  MutexLock lock(&mutex_);
+  if (stopping_) return;
+  timer_->ScheduleAfter(delay, std::move(callback));
+}
+
+void Membership::StartProbe(const NodeInfo& node, int attempt) {
+  if (workers_->Post([this, node, attempt] { Probe(node, attempt); })) return;
+  After(kLongestPause, [this, node, attempt] { StartProbe(node, attempt); });
+}
+
+void Membership::Probe(const NodeInfo& node, int attempt) {
+  std::shared_ptr<const NodeLink> link;
+  {
+    // Under the lock that Join takes, so that a node which comes back just now
+    // is asked by one of the two.
+    MutexLock lock(&mutex_);
+    const auto it = links_.find(node.node_id);
+    if (it == links_.end() || !registry_->IsLive(node.node_id)) {
+      probing_.erase(node.node_id);
+      return;
+    }
+    link = it->second;
+  }
+  const absl::Status status = node.identity.role == NodeRole::kVerifier
+                                  ? ProbeVerifier(node, *link)
+                                  : ProbeDrafter(node, *link);
+  if (status.ok()) {
+    {
+      MutexLock lock(&mutex_);
+      probing_.erase(node.node_id);
+    }
+    TellOfDrafters();
+    return;
+  }
+  registry_->OnProbeFailed(node.node_id, status);
+  const absl::Duration pause =
+      std::min(kFirstPause * (1 << std::min(attempt, 10)), kLongestPause);
+  After(pause, [this, node, attempt] { StartProbe(node, attempt + 1); });
+}
+
+absl::Status Membership::ProbeVerifier(const NodeInfo& node,
+                                       const NodeLink& link) {
+  ProbeContext context(this);
+  const std::unique_ptr<grpc::ClientReader<v1::GetModelResponse>> reader =
+      link.verifier.GetModel(context.get(), v1::GetModelRequest());
+  v1::GetModelResponse response;
+  if (!reader->Read(&response)) {
+    SPECWIRE_RETURN_IF_ERROR(FromGrpcStatus(reader->Finish()));
+    return absl::InternalError("GetModel: no answer");
+  }
+  VerifierInfo info;
+  SPECWIRE_ASSIGN_OR_RETURN(info.model, FromProto(response.model()));
+  info.vocabulary_fingerprint = response.model().vocabulary_fingerprint();
+  info.max_num_sequences = response.model().max_num_sequences();
+  if (catalog_->Find(info.model.model_digest) == nullptr) {
+    std::string tokenizer = response.tokenizer_chunk();
+    while (reader->Read(&response)) {
+      tokenizer += response.tokenizer_chunk();
+      if (tokenizer.size() > kMaxTokenizerBytes) {
+        context.get()->TryCancel();
+        return absl::ResourceExhaustedError(
+            absl::StrCat("GetModel: the tokenizer has more than ",
+                         kMaxTokenizerBytes,
+                         " bytes"));
+      }
+    }
+    SPECWIRE_RETURN_IF_ERROR(FromGrpcStatus(reader->Finish()));
+    SPECWIRE_ASSIGN_OR_RETURN(TokenizerModel model, ParseTokenizer(tokenizer));
+    SPECWIRE_RETURN_IF_ERROR(catalog_->Add(info, std::move(model)));
+  } else {
+    // The rest is known.
+    context.get()->TryCancel();
+    while (reader->Read(&response)) {
+    }
+    reader->Finish().ok();
+  }
+  registry_->OnVerifierInfo(node.node_id, std::move(info));
+  return absl::OkStatus();
+}
+
+absl::Status Membership::ProbeDrafter(const NodeInfo& node,
+                                      const NodeLink& link) {
+  ProbeContext context(this);
+  v1::GetDrafterResponse response;
+  SPECWIRE_RETURN_IF_ERROR(FromGrpcStatus(link.drafter.GetDrafter(
+      context.get(), v1::GetDrafterRequest(), &response)));
+  SPECWIRE_RETURN_IF_ERROR(CheckDrafter(response));
+  registry_->OnDrafterInfo(node.node_id,
+                           {response.drafter(),
+                            response.vocabulary_fingerprint(),
+                            response.model_digest(),
+                            response.max_model_len(),
+                            response.max_num_sequences()});
+  return absl::OkStatus();
+}
+
+void Membership::CheckSilence() {
+  registry_->CheckSilence(absl::Now());
+  After(options_.report_interval, [this] { CheckSilence(); });
+}
+
+void Membership::TellOfDrafters() {
+  const int64_t gained = registry_->drafters_gained();
+  {
+    MutexLock lock(&mutex_);
+    if (stopping_ || gained <= drafters_told_) return;
+    drafters_told_ = gained;
+  }
+  drafters_gained_();
+}
+
+}  // namespace specwire::coordinator

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/base/mutex.h"
+#include "common/base/timer.h"
+#include "coordinator/model_catalog.h"
+#include "coordinator/node_link.h"
+#include "coordinator/options.h"
+#include "coordinator/registry.h"
+#include "coordinator/worker_pool.h"
+#include "grpcpp/client_context.h"
+
+namespace specwire::coordinator {
+
+// Turns registrations into nodes that serve: calls each new node back, asks it
+// what it serves until it has answered, fills the catalogue, and watches for
+// silence. Owns the channels to the nodes.
+//
+// Thread safety: any thread.
+// Lifetime: registry and catalogue outlive it. When its destructor has returned
+// no callback runs.
+class Membership {
+ public:
+  // `drafters_gained` is called when a draft node has begun to take work.
+  Membership(const CoordinatorOptions& options,
+             Registry* registry,
+             ModelCatalog* catalog,
+             std::function<void()> drafters_gained);
+  ~Membership();
+  Membership(const Membership&) = delete;
+  Membership& operator=(const Membership&) = delete;
+
+  // A node's Join stream has begun. Errors are the registry's.
+  absl::StatusOr<Registry::Registration> Join(const NodeIdentity& identity);
+  // See Registry::OnLoad.
+  bool OnLoad(const Registry::Registration& registration, const NodeLoad& load);
+  // The Join stream has ended.
+  void Leave(const Registry::Registration& registration,
+             absl::string_view reason);
+
+  // The way to a node; null if it has left.
+  std::shared_ptr<const NodeLink> Link(const std::string& node_id) const;
+
+ private:
+  // Asks a node what it serves, on a worker; again later if that fails.
+  void StartProbe(const NodeInfo& node, int attempt);
+  void Probe(const NodeInfo& node, int attempt);
+  absl::Status ProbeVerifier(const NodeInfo& node, const NodeLink& link);
+  absl::Status ProbeDrafter(const NodeInfo& node, const NodeLink& link);
+  // Runs `callback` later, unless stopping.
+  void After(absl::Duration delay, absl::AnyInvocable<void()> callback);
+  void CheckSilence();
+  void TellOfDrafters();
+
+  // Makes a context that the destructor can cancel.
+  class ProbeContext;
+
+  const CoordinatorOptions options_;
+  Registry* const registry_;
+  ModelCatalog* const catalog_;
+  const std::function<void()> drafters_gained_;
+
+  // Taken before the registry's own lock where both are held.
+  mutable Mutex mutex_;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  // By node id.
+  std::map<std::string, std::shared_ptr<const NodeLink>> links_
+      ABSL_GUARDED_BY(mutex_);
+  // Nodes that are being asked.
+  std::set<std::string> probing_ ABSL_GUARDED_BY(mutex_);
+  std::set<grpc::ClientContext*> contexts_ ABSL_GUARDED_BY(mutex_);
+  int64_t drafters_told_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::unique_ptr<TimerThread> timer_;
+  std::unique_ptr<WorkerPool> workers_;
+};
+
+}  // namespace specwire::coordinator

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+
+namespace specwire::coordinator {
+
+// How requests speculate that do not say otherwise.
+struct SpeculationDefaults {
+  // Draft tokens in one proposal, 1 to kMaxRunLength.
+  int run_length = 4;
+  // How far a drafter works ahead of the last commit, run_length to kMaxWindow.
+  // A request that asks for longer proposals gets at least two of them.
+  int window = 8;
+  // How long a verifier waits for a proposal; InfiniteDuration is lock-step.
+  absl::Duration patience = absl::Milliseconds(10);
+};
+
+// Everything that is set about a coordinator.
+struct CoordinatorOptions {
+  // HOST:PORT for gRPC; port 0 takes a free one.
+  std::string listen = "127.0.0.1:7070";
+  // HOST:PORT for /health and /metrics; empty: not served.
+  std::string http;
+  // Serves gRPC reflection.
+  bool reflection = true;
+
+  SpeculationDefaults speculation;
+  // A drafter that owes an answer for longer is taken for lost.
+  absl::Duration drafter_deadline = absl::Seconds(2);
+
+  // Generate calls at once; more are refused.
+  int max_concurrent_requests = 256;
+  // Tokens that a verifier may commit beyond what a client has taken.
+  int credit = 128;
+  // Threads that tokenize.
+  int num_workers = 2;
+
+  // Time between two load reports of a node.
+  absl::Duration report_interval = absl::Milliseconds(500);
+  // A node that has been silent for longer is suspect.
+  absl::Duration max_silence = absl::Seconds(3);
+  // For one attempt to ask a node what it serves.
+  absl::Duration probe_deadline = absl::Seconds(10);
+
+  // Time that running requests have to end at shutdown.
+  absl::Duration grace = absl::Seconds(2);
+};
+
+// INVALID_ARGUMENT naming the option and its limit.
+absl::Status ValidateOptions(const CoordinatorOptions& options);
+
+}  // namespace specwire::coordinator

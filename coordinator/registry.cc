@@ -1,0 +1,532 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "coordinator/registry.h"
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/base/host_port.h"
+#include "common/base/logging.h"
+#include "common/base/status_macros.h"
+
+namespace specwire::coordinator {
+namespace {
+
+constexpr size_t kMaxNameLength = 64;
+constexpr size_t kMaxIncarnationLength = 64;
+
+bool IsPrintableAscii(absl::string_view text) {
+  return std::all_of(text.begin(), text.end(), [](char c) {
+    return absl::ascii_isprint(static_cast<unsigned char>(c));
+  });
+}
+
+absl::Status CheckIdentity(const NodeIdentity& identity) {
+  if (identity.name.empty() || identity.name.size() > kMaxNameLength ||
+      !IsPrintableAscii(identity.name)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("registration.name: must be 1 to ",
+                     kMaxNameLength,
+                     " printable ASCII characters"));
+  }
+  if (identity.incarnation_id.empty() ||
+      identity.incarnation_id.size() > kMaxIncarnationLength ||
+      !IsPrintableAscii(identity.incarnation_id)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("registration.incarnation_id: must be 1 to ",
+                     kMaxIncarnationLength,
+                     " printable ASCII characters"));
+  }
+  SPECWIRE_ASSIGN_OR_RETURN(
+      const HostPort address,
+      ParseHostPort(identity.address, "registration.address"));
+  if (address.port == 0) {
+    return absl::InvalidArgumentError(
+        "registration.address: the port must not be 0");
+  }
+  return absl::OkStatus();
+}
+
+bool Fits(const DrafterInfo& drafter, const std::string& fingerprint) {
+  return drafter.vocabulary_fingerprint.empty() ||
+         drafter.vocabulary_fingerprint == fingerprint;
+}
+
+// The start of a digest, for people.
+absl::string_view Short(absl::string_view digest) {
+  return digest.substr(0, 12);
+}
+
+std::string Label(const NodeInfo& info) {
+  return absl::StrCat(NodeRoleName(info.identity.role),
+                      " node '",
+                      info.identity.name,
+                      "' (",
+                      info.node_id,
+                      ", ",
+                      info.identity.address,
+                      ")");
+}
+
+// Orders nodes by work: our own streams and what the node last reported,
+// whichever says more; other coordinators may use it too.
+int Work(const NodeInfo& info) {
+  return std::max(info.num_running, info.load.num_sequences);
+}
+
+}  // namespace
+
+absl::string_view NodeRoleName(NodeRole role) {
+  return role == NodeRole::kDraft ? "draft" : "verifier";
+}
+
+absl::string_view NodeStateName(NodeState state) {
+  switch (state) {
+    case NodeState::kJoining:
+      return "joining";
+    case NodeState::kServing:
+      return "serving";
+    case NodeState::kSuspect:
+      return "suspect";
+    case NodeState::kDraining:
+      return "draining";
+    case NodeState::kIncompatible:
+      return "incompatible";
+    case NodeState::kGone:
+      return "gone";
+  }
+  return "unknown";
+}
+
+Registry::Node* Registry::Find(const std::string& node_id) {
+  const auto it = nodes_.find(node_id);
+  return it == nodes_.end() ? nullptr : &it->second;
+}
+
+Registry::Node* Registry::FindLiveByName(const std::string& name) {
+  for (auto& [id, node] : nodes_) {
+    if (node.info.identity.name == name &&
+        node.info.state != NodeState::kGone) {
+      return &node;
+    }
+  }
+  return nullptr;
+}
+
+Registry::Node* Registry::FindByIncarnation(const NodeIdentity& identity) {
+  for (auto& [id, node] : nodes_) {
+    const NodeIdentity& other = node.info.identity;
+    if (other.incarnation_id == identity.incarnation_id &&
+        other.name == identity.name && other.role == identity.role) {
+      return &node;
+    }
+  }
+  return nullptr;
+}
+
+absl::StatusOr<Registry::Registration> Registry::Register(
+    const NodeIdentity& identity, absl::Time now) {
+  SPECWIRE_RETURN_IF_ERROR(CheckIdentity(identity));
+  MutexLock lock(&mutex_);
+  Node* node = FindByIncarnation(identity);
+  if (node == nullptr || node->info.state == NodeState::kGone) {
+    Node* former = FindLiveByName(identity.name);
+    if (former != nullptr) {
+      // Two processes cannot listen at one address, so the same name there is
+      // the same node started again. Elsewhere a node that still reports is a
+      // second one.
+      const bool restarted =
+          former->info.identity.address == identity.address ||
+          former->info.state == NodeState::kSuspect;
+      if (!restarted) {
+        return absl::AlreadyExistsError(
+            absl::StrCat("registration.name: '",
+                         identity.name,
+                         "' is taken by a live ",
+                         NodeRoleName(former->info.identity.role),
+                         " node at ",
+                         former->info.identity.address,
+                         "; give this one another name"));
+      }
+      SetState(former,
+               NodeState::kGone,
+               "replaced by a later start of the same node");
+    }
+  }
+  if (node == nullptr) {
+    const std::string node_id =
+        absl::StrCat(NodeRoleName(identity.role), "-", next_number_++);
+    node = &nodes_[node_id];
+    node->info.node_id = node_id;
+    node->age = next_number_;
+    SPECWIRE_LOG(Info,
+                 NodeRoleName(identity.role),
+                 " node '",
+                 identity.name,
+                 "' registered as ",
+                 node_id,
+                 " at ",
+                 identity.address,
+                 ", pid ",
+                 identity.pid);
+  }
+  node->info.identity = identity;
+  node->attachment = next_number_++;
+  node->last_heard = now;
+  Judge(node);
+  JudgeDrafters();
+  ForgetOldest();
+  return Registration{
+      node->info.node_id,
+      node->attachment,
+      node->info.verifier.has_value() || node->info.drafter.has_value()};
+}
+
+bool Registry::OnLoad(const Registration& registration,
+                      const NodeLoad& load,
+                      absl::Time now) {
+  MutexLock lock(&mutex_);
+  Node* node = Find(registration.node_id);
+  if (node == nullptr || node->attachment != registration.attachment ||
+      node->info.state == NodeState::kGone) {
+    return false;
+  }
+  node->info.load = load;
+  node->last_heard = now;
+  if (node->info.state == NodeState::kSuspect) {
+    Judge(node);
+    JudgeDrafters();
+  }
+  return true;
+}
+
+void Registry::OnDetached(const Registration& registration,
+                          absl::string_view reason) {
+  MutexLock lock(&mutex_);
+  Node* node = Find(registration.node_id);
+  if (node == nullptr || node->attachment != registration.attachment) return;
+  SetState(node, NodeState::kGone, std::string(reason));
+  JudgeDrafters();
+  ForgetOldest();
+}
+
+void Registry::OnVerifierInfo(const std::string& node_id, VerifierInfo info) {
+  MutexLock lock(&mutex_);
+  Node* node = Find(node_id);
+  if (node == nullptr) return;
+  node->info.verifier = std::move(info);
+  node->probe_failure.clear();
+  if (node->info.state == NodeState::kGone) return;
+  if (node->info.state != NodeState::kSuspect) Judge(node);
+  JudgeDrafters();
+}
+
+void Registry::OnDrafterInfo(const std::string& node_id, DrafterInfo info) {
+  MutexLock lock(&mutex_);
+  Node* node = Find(node_id);
+  if (node == nullptr) return;
+  node->info.drafter = std::move(info);
+  node->probe_failure.clear();
+  if (node->info.state == NodeState::kJoining) Judge(node);
+}
+
+void Registry::OnProbeFailed(const std::string& node_id,
+                             const absl::Status& status) {
+  MutexLock lock(&mutex_);
+  Node* node = Find(node_id);
+  if (node == nullptr) return;
+  node->probe_failure =
+      absl::StrCat("cannot be asked what it serves: ", status.message());
+  if (node->info.state == NodeState::kJoining) Judge(node);
+}
+
+void Registry::CheckSilence(absl::Time now) {
+  MutexLock lock(&mutex_);
+  bool changed = false;
+  for (auto& [id, node] : nodes_) {
+    if (node.info.state == NodeState::kGone ||
+        node.info.state == NodeState::kSuspect ||
+        now - node.last_heard <= options_.max_silence) {
+      continue;
+    }
+    SetState(&node,
+             NodeState::kSuspect,
+             absl::StrCat("no report for more than ",
+                          absl::FormatDuration(options_.max_silence)));
+    changed = true;
+  }
+  if (changed) JudgeDrafters();
+}
+
+absl::Status Registry::Drain(const std::string& node_id,
+                             absl::string_view reason) {
+  MutexLock lock(&mutex_);
+  Node* node = Find(node_id);
+  if (node == nullptr || node->info.state == NodeState::kGone) {
+    return absl::NotFoundError(absl::StrCat("node: no '", node_id, "' here"));
+  }
+  node->draining = true;
+  SetState(node, NodeState::kDraining, std::string(reason));
+  JudgeDrafters();
+  return absl::OkStatus();
+}
+
+void Registry::SetState(Node* node, NodeState state, std::string reason) {
+  NodeInfo& info = node->info;
+  if (info.state == state && info.reason == reason) return;
+  const bool begins_to_serve =
+      state == NodeState::kServing && info.state != NodeState::kServing;
+  info.state = state;
+  info.reason = std::move(reason);
+  if (begins_to_serve && info.identity.role == NodeRole::kDraft) {
+    ++drafters_gained_;
+  }
+  const std::string line = absl::StrCat(Label(info),
+                                        " is ",
+                                        NodeStateName(state),
+                                        info.reason.empty() ? "" : ": ",
+                                        info.reason);
+  if (state == NodeState::kServing || state == NodeState::kJoining) {
+    SPECWIRE_LOG(Info, line);
+  } else {
+    SPECWIRE_LOG(Warning, line);
+  }
+}
+
+void Registry::Judge(Node* node) {
+  const NodeInfo& info = node->info;
+  if (node->draining) {
+    SetState(node, NodeState::kDraining, info.reason);
+    return;
+  }
+  if (!info.verifier.has_value() && !info.drafter.has_value()) {
+    SetState(node,
+             NodeState::kJoining,
+             node->probe_failure.empty() ? "being asked what it serves"
+                                         : node->probe_failure);
+    return;
+  }
+  if (info.identity.role == NodeRole::kVerifier ||
+      info.drafter->vocabulary_fingerprint.empty()) {
+    SetState(node, NodeState::kServing, "");
+    return;
+  }
+  std::set<std::string> served;
+  for (const auto& [id, other] : nodes_) {
+    if (other.info.state == NodeState::kServing &&
+        other.info.verifier.has_value()) {
+      served.insert(other.info.verifier->vocabulary_fingerprint);
+    }
+  }
+  if (served.contains(info.drafter->vocabulary_fingerprint)) {
+    SetState(node, NodeState::kServing, "");
+    return;
+  }
+  std::vector<std::string> names;
+  for (const std::string& name : served) names.emplace_back(Short(name));
+  SetState(node,
+           NodeState::kIncompatible,
+           served.empty()
+               ? absl::StrCat("no verifier serves; its drafter is for "
+                              "vocabulary ",
+                              Short(info.drafter->vocabulary_fingerprint))
+               : absl::StrCat("its drafter is for vocabulary ",
+                              Short(info.drafter->vocabulary_fingerprint),
+                              ", the verifiers have ",
+                              absl::StrJoin(names, ", ")));
+}
+
+void Registry::JudgeDrafters() {
+  for (auto& [id, node] : nodes_) {
+    if (node.info.drafter.has_value() &&
+        (node.info.state == NodeState::kServing ||
+         node.info.state == NodeState::kIncompatible)) {
+      Judge(&node);
+    }
+  }
+}
+
+void Registry::ForgetOldest() {
+  std::vector<Node*> gone;
+  for (auto& [id, node] : nodes_) {
+    if (node.info.state == NodeState::kGone) gone.push_back(&node);
+  }
+  if (gone.size() <= options_.max_gone_nodes) return;
+  std::sort(gone.begin(), gone.end(), [](const Node* a, const Node* b) {
+    return a->attachment < b->attachment;
+  });
+  gone.resize(gone.size() - options_.max_gone_nodes);
+  for (const Node* node : gone) {
+    nodes_.erase(std::string(node->info.node_id));
+  }
+}
+
+absl::StatusOr<NodeInfo> Registry::AcquireVerifier(
+    const std::string& model_digest, const std::set<std::string>& exclude) {
+  MutexLock lock(&mutex_);
+  Node* best = nullptr;
+  for (auto& [id, node] : nodes_) {
+    if (node.info.state != NodeState::kServing ||
+        !node.info.verifier.has_value() ||
+        node.info.verifier->model.model_digest != model_digest ||
+        exclude.contains(id)) {
+      continue;
+    }
+    if (best == nullptr || std::tuple(Work(node.info), node.age) <
+                               std::tuple(Work(best->info), best->age)) {
+      best = &node;
+    }
+  }
+  if (best == nullptr) {
+    return absl::UnavailableError(WhyNoVerifierLocked(model_digest));
+  }
+  ++best->info.num_running;
+  return best->info;
+}
+
+absl::StatusOr<NodeInfo> Registry::AcquireDrafter(
+    const std::string& vocabulary_fingerprint,
+    const std::string& drafter,
+    const std::set<std::string>& exclude) {
+  MutexLock lock(&mutex_);
+  Node* best = nullptr;
+  for (auto& [id, node] : nodes_) {
+    if (node.info.state != NodeState::kServing ||
+        !node.info.drafter.has_value() ||
+        !Fits(*node.info.drafter, vocabulary_fingerprint) ||
+        (!drafter.empty() && node.info.drafter->name != drafter) ||
+        exclude.contains(id)) {
+      continue;
+    }
+    if (best == nullptr || std::tuple(Work(node.info), node.age) <
+                               std::tuple(Work(best->info), best->age)) {
+      best = &node;
+    }
+  }
+  if (best == nullptr) {
+    return absl::UnavailableError("no draft node that fits takes work");
+  }
+  ++best->info.num_running;
+  return best->info;
+}
+
+void Registry::Release(const std::string& node_id) {
+  MutexLock lock(&mutex_);
+  // A node that has left may have been forgotten meanwhile.
+  if (Node* node = Find(node_id); node != nullptr) --node->info.num_running;
+}
+
+std::vector<NodeInfo> Registry::Nodes() const {
+  std::vector<const Node*> sorted;
+  MutexLock lock(&mutex_);
+  for (const auto& [id, node] : nodes_) sorted.push_back(&node);
+  std::sort(sorted.begin(), sorted.end(), [](const Node* a, const Node* b) {
+    return std::tie(a->info.identity.role, a->info.identity.name, a->age) <
+           std::tie(b->info.identity.role, b->info.identity.name, b->age);
+  });
+  std::vector<NodeInfo> infos;
+  for (const Node* node : sorted) infos.push_back(node->info);
+  return infos;
+}
+
+bool Registry::IsLive(const std::string& node_id) const {
+  MutexLock lock(&mutex_);
+  const auto it = nodes_.find(node_id);
+  return it != nodes_.end() && it->second.info.state != NodeState::kGone;
+}
+
+int Registry::Count(NodeRole role, NodeState state) const {
+  MutexLock lock(&mutex_);
+  int count = 0;
+  for (const auto& [id, node] : nodes_) {
+    if (node.info.identity.role == role && node.info.state == state) ++count;
+  }
+  return count;
+}
+
+int Registry::CountVerifiers(const std::string& model_digest) const {
+  MutexLock lock(&mutex_);
+  int count = 0;
+  for (const auto& [id, node] : nodes_) {
+    if (node.info.state == NodeState::kServing &&
+        node.info.verifier.has_value() &&
+        node.info.verifier->model.model_digest == model_digest) {
+      ++count;
+    }
+  }
+  return count;
+}
+
+std::vector<std::string> Registry::DrafterNames(
+    const std::string& vocabulary_fingerprint) const {
+  MutexLock lock(&mutex_);
+  std::set<std::string> names;
+  for (const auto& [id, node] : nodes_) {
+    if (node.info.state == NodeState::kServing &&
+        node.info.drafter.has_value() &&
+        Fits(*node.info.drafter, vocabulary_fingerprint)) {
+      names.insert(node.info.drafter->name);
+    }
+  }
+  return {names.begin(), names.end()};
+}
+
+int Registry::CountDrafters(const std::string& vocabulary_fingerprint) const {
+  MutexLock lock(&mutex_);
+  int count = 0;
+  for (const auto& [id, node] : nodes_) {
+    if (node.info.state == NodeState::kServing &&
+        node.info.drafter.has_value() &&
+        Fits(*node.info.drafter, vocabulary_fingerprint)) {
+      ++count;
+    }
+  }
+  return count;
+}
+
+std::string Registry::WhyNoVerifier(const std::string& model_digest) const {
+  MutexLock lock(&mutex_);
+  return WhyNoVerifierLocked(model_digest);
+}
+
+std::string Registry::WhyNoVerifierLocked(
+    const std::string& model_digest) const {
+  const Node* latest = nullptr;
+  for (const auto& [id, node] : nodes_) {
+    const NodeInfo& info = node.info;
+    if (info.identity.role != NodeRole::kVerifier) continue;
+    if (!model_digest.empty() && info.verifier.has_value() &&
+        info.verifier->model.model_digest != model_digest) {
+      continue;
+    }
+    if (info.state == NodeState::kServing) continue;
+    // A node that may come back says more than one that has left.
+    const auto rank = [](const Node& n) {
+      return std::tuple(n.info.state != NodeState::kGone, n.attachment);
+    };
+    if (latest == nullptr || rank(node) > rank(*latest)) latest = &node;
+  }
+  if (latest == nullptr) {
+    return model_digest.empty() ? "no verifier node has joined"
+                                : "no other verifier serves this model";
+  }
+  // What went wrong while joining may name addresses: that is for operators.
+  const bool tell =
+      latest->info.state != NodeState::kJoining && !latest->info.reason.empty();
+  return absl::StrCat("no verifier takes work: '",
+                      latest->info.identity.name,
+                      "' is ",
+                      NodeStateName(latest->info.state),
+                      tell ? ": " : "",
+                      tell ? latest->info.reason : "");
+}
+
+int64_t Registry::drafters_gained() const {
+  MutexLock lock(&mutex_);
+  return drafters_gained_;
+}
+
+}  // namespace specwire::coordinator

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "common/base/mutex.h"
+#include "coordinator/node_info.h"
+
+namespace specwire::coordinator {
+
+struct RegistryOptions {
+  // A node that has been silent for longer is suspect.
+  absl::Duration max_silence = absl::Seconds(3);
+  // Nodes that have left and are still listed.
+  size_t max_gone_nodes = 64;
+};
+
+// Who is in the cluster, in which state, and who takes the next sequence. Knows
+// nothing of channels or streams: whoever talks to the nodes tells it what
+// happened, with the time.
+//
+// Nodes are told apart by incarnation: a restarted process is another node,
+// which replaces its former self; a process that reconnects is the same one.
+// Every change of state is logged.
+//
+// Thread safety: any thread.
+class Registry {
+ public:
+  explicit Registry(const RegistryOptions& options) : options_(options) {}
+  Registry(const Registry&) = delete;
+  Registry& operator=(const Registry&) = delete;
+
+  // A Join stream's claim to a node.
+  struct Registration {
+    std::string node_id;
+    // Number of the Join stream: what an older stream of the same node still
+    // says no longer counts.
+    int64_t attachment = 0;
+    // The coordinator knows already what the node serves.
+    bool known = false;
+  };
+
+  // A node has opened a Join stream. INVALID_ARGUMENT naming a bad field;
+  // ALREADY_EXISTS if a live node at another address has the name.
+  absl::StatusOr<Registration> Register(const NodeIdentity& identity,
+                                        absl::Time now);
+  // A load report. False if the attachment is not the node's latest.
+  bool OnLoad(const Registration& registration,
+              const NodeLoad& load,
+              absl::Time now);
+  // The Join stream has ended: the node is gone. Streams that run on it go on.
+  void OnDetached(const Registration& registration, absl::string_view reason);
+
+  // What the node serves: it takes work from now on if it fits.
+  void OnVerifierInfo(const std::string& node_id, VerifierInfo info);
+  void OnDrafterInfo(const std::string& node_id, DrafterInfo info);
+  // It could not be asked what it serves; it is asked again.
+  void OnProbeFailed(const std::string& node_id, const absl::Status& status);
+
+  // Makes nodes suspect that have been silent for too long.
+  void CheckSilence(absl::Time now);
+  // Takes no new work until it has left. NOT_FOUND if there is no such node.
+  absl::Status Drain(const std::string& node_id, absl::string_view reason);
+
+  // The node with the least work that serves the model, not in `exclude`;
+  // counts one sequence more on it. UNAVAILABLE with the reason if there is
+  // none.
+  absl::StatusOr<NodeInfo> AcquireVerifier(
+      const std::string& model_digest, const std::set<std::string>& exclude);
+  // The same for a draft node that fits a vocabulary; `drafter` empty: any.
+  absl::StatusOr<NodeInfo> AcquireDrafter(
+      const std::string& vocabulary_fingerprint,
+      const std::string& drafter,
+      const std::set<std::string>& exclude);
+  // A sequence has left the node. REQUIRES: acquired before.
+  void Release(const std::string& node_id);
+
+  // All nodes, sorted by role (draft nodes first), name, then age.
+  std::vector<NodeInfo> Nodes() const;
+  // True while the node may be asked what it serves: it has not gone.
+  bool IsLive(const std::string& node_id) const;
+  int Count(NodeRole role, NodeState state) const;
+  // Verifiers of a model that take work.
+  int CountVerifiers(const std::string& model_digest) const;
+  // Names of the drafters that serve a vocabulary, sorted, none twice.
+  std::vector<std::string> DrafterNames(
+      const std::string& vocabulary_fingerprint) const;
+  int CountDrafters(const std::string& vocabulary_fingerprint) const;
+  // Why no verifier (of a model, if a digest is given) takes work, in a
+  // sentence.
+  std::string WhyNoVerifier(const std::string& model_digest) const;
+  // Counts up whenever a draft node begins to take work.
+  int64_t drafters_gained() const;
+
+ private:
+  struct Node {
+    NodeInfo info;
+    int64_t attachment = 0;
+    int64_t age = 0;
+    absl::Time last_heard;
+    // Drain() was called.
+    bool draining = false;
+    // Reason of the latest failed probe.
+    std::string probe_failure;
+  };
+
+  Node* FindLiveByName(const std::string& name)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Node* FindByIncarnation(const NodeIdentity& identity)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Node* Find(const std::string& node_id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void SetState(Node* node, NodeState state, std::string reason)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The state that a node's own data give it, silence aside.
+  void Judge(Node* node) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void JudgeDrafters() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ForgetOldest() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::string WhyNoVerifierLocked(const std::string& model_digest) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const RegistryOptions options_;
+  mutable Mutex mutex_;
+  // By node id.
+  std::map<std::string, Node> nodes_ ABSL_GUARDED_BY(mutex_);
+  int64_t next_number_ ABSL_GUARDED_BY(mutex_) = 1;
+  int64_t drafters_gained_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace specwire::coordinator

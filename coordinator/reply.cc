@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "coordinator/reply.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "common/rpc/convert.h"
+#include "coordinator/wire.h"
+
+namespace specwire::coordinator {
+namespace {
+
+// Times are read from a clock that may be set back.
+absl::Duration NotNegative(absl::Duration duration) {
+  return std::max(duration, absl::ZeroDuration());
+}
+
+}  // namespace
+
+Reply::Reply(const CheckedRequest* request,
+             ModelMetrics* metrics,
+             absl::Time arrival)
+    : request_(request),
+      metrics_(metrics),
+      arrival_(arrival),
+      detokenizer_(request->model->tokenizer.get(),
+                   request->skip_special_tokens) {
+  metrics_->prompt_tokens->Increment(
+      static_cast<double>(request->params.prompt.size()));
+}
+
+void Reply::OnFirstStep(absl::Time start, int32_t cached_prompt_tokens) {
+  if (first_step_.has_value()) return;
+  first_step_ = std::max(start, arrival_);
+  cached_prompt_tokens_ = cached_prompt_tokens;
+  metrics_->queue_time->Observe(absl::ToDoubleSeconds(*first_step_ - arrival_));
+}
+
+v1::GenerateResponse Reply::Delta(const EmitTokens& emit, absl::Time now) {
+  v1::GenerateResponse response;
+  v1::GenerateDelta* delta = response.mutable_delta();
+  delta->set_first_index(emit.first_index);
+  std::string* text = delta->mutable_text();
+  for (size_t i = 0; i < emit.tokens.size(); ++i) {
+    text->append(detokenizer_.Push(emit.tokens[i]));
+    delta->add_token_ids(emit.tokens[i]);
+    delta->add_text_ends(static_cast<int32_t>(text->size()));
+    delta->add_origins(static_cast<int>(i) < emit.num_accepted
+                           ? v1::TOKEN_ORIGIN_DRAFT
+                           : v1::TOKEN_ORIGIN_TARGET);
+  }
+  const int count = static_cast<int>(emit.tokens.size());
+  if (num_tokens_ == 0) {
+    first_token_ = std::max(now, arrival_);
+    metrics_->time_to_first_token->Observe(
+        absl::ToDoubleSeconds(first_token_ - arrival_));
+    last_token_ = first_token_;
+  } else {
+    const absl::Duration step = NotNegative(now - last_token_);
+    metrics_->inter_token_latency->ObserveMany(
+        absl::ToDoubleSeconds(step) / count, count);
+    last_token_ += step;
+  }
+  num_tokens_ += count;
+  metrics_->generation_tokens->Increment(count);
+  return response;
+}
+
+v1::GenerateResponse Reply::Finished(const FinishRequest& finish,
+                                     const SpeculationFigures& figures,
+                                     const std::string& drafter,
+                                     absl::Time now) {
+  v1::GenerateResponse response;
+  v1::GenerateFinished* finished = response.mutable_finished();
+  finished->set_finish_reason(ToProto(finish.reason));
+  SetMatched(finish.stop_token_id, finished);
+  finished->set_text(detokenizer_.Finish());
+  v1::Usage* usage = finished->mutable_usage();
+  usage->set_prompt_tokens(
+      static_cast<int32_t>(request_->params.prompt.size()));
+  usage->set_completion_tokens(num_tokens_);
+  usage->set_cached_prompt_tokens(cached_prompt_tokens_);
+  *finished->mutable_speculation() =
+      MakeStats(figures, request_->params.speculation, drafter);
+  *finished->mutable_timings() = Timings();
+  metrics_->OnUnverified(figures);
+  metrics_->OnSuccess(finish.reason, NotNegative(now - arrival_));
+  return response;
+}
+
+void Reply::SetMatched(std::optional<int32_t> stop_token_id,
+                       v1::GenerateFinished* finished) const {
+  if (!stop_token_id.has_value()) return;
+  const std::vector<int32_t>& eos = request_->model->info.model.eos_ids;
+  const bool is_eos =
+      std::find(eos.begin(), eos.end(), *stop_token_id) != eos.end();
+  if (is_eos && !request_->stop.ignore_eos) {
+    finished->set_eos_token_id(*stop_token_id);
+  } else {
+    finished->set_stop_token_id(*stop_token_id);
+  }
+}
+
+v1::GenerateTimings Reply::Timings() const {
+  v1::GenerateTimings timings;
+  if (first_step_.has_value()) {
+    timings.set_queue_time_ms(
+        absl::ToDoubleMilliseconds(*first_step_ - arrival_));
+  }
+  if (num_tokens_ == 0) return timings;
+  const absl::Duration generation = last_token_ - first_token_;
+  timings.set_time_to_first_token_ms(
+      absl::ToDoubleMilliseconds(first_token_ - arrival_));
+  timings.set_generation_time_ms(absl::ToDoubleMilliseconds(generation));
+  if (num_tokens_ > 1) {
+    timings.set_mean_itl_ms(absl::ToDoubleMilliseconds(generation) /
+                            (num_tokens_ - 1));
+    if (generation > absl::ZeroDuration()) {
+      timings.set_tokens_per_second((num_tokens_ - 1) /
+                                    absl::ToDoubleSeconds(generation));
+    }
+  }
+  return timings;
+}
+
+}  // namespace specwire::coordinator

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/time/time.h"
+#include "common/text/detokenizer.h"
+#include "coordinator/coordinator_metrics.h"
+#include "coordinator/request_machine.h"
+#include "coordinator/request_validation.h"
+#include "specwire/v1/generation.pb.h"
+
+namespace specwire::coordinator {
+
+// What a client is told of its request: text as its characters complete, where
+// tokens came from, times. Tells the metrics the same.
+//
+// Thread safety: one thread at a time.
+// Lifetime: *request and *metrics outlive it.
+class Reply {
+ public:
+  Reply(const CheckedRequest* request,
+        ModelMetrics* metrics,
+        absl::Time arrival);
+
+  // The verifier began its first step at `start`.
+  void OnFirstStep(absl::Time start, int32_t cached_prompt_tokens);
+  // The message for tokens that have become final. REQUIRES: emit.tokens is not
+  // empty and follows what was emitted before.
+  v1::GenerateResponse Delta(const EmitTokens& emit, absl::Time now);
+  // The last message. REQUIRES: finish.status is OK.
+  v1::GenerateResponse Finished(const FinishRequest& finish,
+                                const SpeculationFigures& figures,
+                                const std::string& drafter,
+                                absl::Time now);
+
+  // Completion tokens told so far.
+  int num_tokens() const { return num_tokens_; }
+
+ private:
+  void SetMatched(std::optional<int32_t> stop_token_id,
+                  v1::GenerateFinished* finished) const;
+  v1::GenerateTimings Timings() const;
+
+  const CheckedRequest* const request_;
+  ModelMetrics* const metrics_;
+  const absl::Time arrival_;
+  Detokenizer detokenizer_;
+  int num_tokens_ = 0;
+  int32_t cached_prompt_tokens_ = 0;
+  std::optional<absl::Time> first_step_;
+  absl::Time first_token_;
+  absl::Time last_token_;
+};
+
+}  // namespace specwire::coordinator

@@ -1,0 +1,430 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "coordinator/request_machine.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <limits>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+
+namespace specwire::coordinator {
+namespace {
+
+// Drafters that a request may lose before it stays plain.
+constexpr int kMaxDraftersLost = 8;
+
+// Adds 1 at `index`, growing `counts` as needed.
+void CountAt(std::vector<int64_t>* counts, int index) {
+  if (counts->size() <= static_cast<size_t>(index)) {
+    counts->resize(static_cast<size_t>(index) + 1);
+  }
+  ++(*counts)[static_cast<size_t>(index)];
+}
+
+// Whether another verifier may do better after a stream ended like this.
+bool IsMovable(absl::StatusCode code) {
+  switch (code) {
+    // The stream ended in peace but without a finish.
+    case absl::StatusCode::kOk:
+    case absl::StatusCode::kUnavailable:
+    case absl::StatusCode::kInternal:
+    case absl::StatusCode::kUnknown:
+    case absl::StatusCode::kAborted:
+    case absl::StatusCode::kCancelled:
+      return true;
+    default:
+      return false;
+  }
+}
+
+int64_t Sum(const DecodeCounters& counters) {
+  return counters.overlapped + counters.stale + counters.trimmed;
+}
+
+int32_t ToInt32(int64_t value) {
+  return static_cast<int32_t>(
+      std::min<int64_t>(value, std::numeric_limits<int32_t>::max()));
+}
+
+}  // namespace
+
+RequestMachine::RequestMachine(RequestParams params)
+    : params_(std::move(params)),
+      log_(params_.prompt),
+      patience_(params_.speculation.enabled ? params_.speculation.patience
+                                            : absl::ZeroDuration()),
+      drafter_(params_.vocab_size,
+               params_.speculation.run_length,
+               params_.speculation.window) {
+  // Without credit nothing would ever be committed.
+  params_.credit = std::max(params_.credit, 1);
+  decode_until_ = static_cast<int64_t>(log_.size()) + params_.credit;
+}
+
+std::vector<Action> RequestMachine::Start() {
+  Actions actions;
+  if (params_.max_tokens <= 0) {
+    Finish(absl::OkStatus(), FinishReason::kLength, std::nullopt, &actions);
+    return actions;
+  }
+  if (params_.speculation.enabled) {
+    OpenNextDrafter(&actions);
+  }
+  verifier_open_ = true;
+  actions.push_back(OpenVerifier{
+      log_,
+      source_,
+      ToInt32(decode_until_),
+      patience_,
+      params_.speculation.enabled ? params_.speculation.window : 0});
+  return actions;
+}
+
+std::vector<Action> RequestMachine::OnCommit(const Commit& commit) {
+  Actions actions;
+  if (finished_) {
+    return actions;
+  }
+  if (absl::Status status = CheckCommit(commit); !status.ok()) {
+    actions.push_back(CloseVerifier{});
+    MoveVerifier(status, &actions);
+    return actions;
+  }
+  TakeCounters(commit.counters);
+  const size_t known = log_.size() - static_cast<size_t>(commit.position);
+  const size_t skip = std::min(known, commit.tokens.size());
+  const std::vector<int32_t> added(
+      commit.tokens.begin() + static_cast<std::ptrdiff_t>(skip),
+      commit.tokens.end());
+  if (!added.empty()) {
+    const int32_t num_accepted =
+        std::max(0, commit.num_accepted - static_cast<int32_t>(skip));
+    CountPass(commit, num_accepted);
+    const int32_t position = static_cast<int32_t>(log_.size());
+    const int32_t first_index = CompletionLength();
+    log_.insert(log_.end(), added.begin(), added.end());
+    actions.push_back(EmitTokens{first_index, added, num_accepted});
+    const bool full = CompletionLength() >= params_.max_tokens;
+    if (commit.finish == FinishReason::kNone && full) {
+      Finish(absl::OkStatus(), FinishReason::kLength, std::nullopt, &actions);
+      return actions;
+    }
+    if (commit.finish == FinishReason::kNone && drafter_open_) {
+      actions.push_back(SendCommit{source_, position, added});
+      drafter_.OnCommit(log_, added.size());
+      ArmTimer(&actions);
+    }
+  }
+  if (commit.finish != FinishReason::kNone) {
+    Finish(absl::OkStatus(), commit.finish, commit.stop_token_id, &actions);
+  }
+  return actions;
+}
+
+absl::Status RequestMachine::CheckCommit(const Commit& commit) const {
+  const int64_t length = static_cast<int64_t>(log_.size());
+  if (commit.position < 0 || commit.position > length) {
+    return absl::InternalError(
+        absl::StrCat("the verifier's commit at position ",
+                     commit.position,
+                     " leaves a gap: the log has ",
+                     length,
+                     " tokens"));
+  }
+  if (commit.tokens.empty() && commit.finish == FinishReason::kNone) {
+    return absl::InternalError("the verifier's commit has no tokens");
+  }
+  const size_t known = static_cast<size_t>(length - commit.position);
+  for (size_t i = 0; i < commit.tokens.size(); ++i) {
+    const int32_t token = commit.tokens[i];
+    const size_t at = static_cast<size_t>(commit.position) + i;
+    if (token < 0 || token >= params_.vocab_size) {
+      return absl::InternalError(absl::StrCat("the verifier committed token ",
+                                              token,
+                                              ", outside the vocabulary of ",
+                                              params_.vocab_size));
+    }
+    if (i < known && log_[at] != token) {
+      return absl::InternalError(absl::StrCat(
+          "the verifier's commit contradicts the log at position ", at));
+    }
+  }
+  const size_t num_new =
+      commit.tokens.size() - std::min(known, commit.tokens.size());
+  if (CompletionLength() + static_cast<int64_t>(num_new) > params_.max_tokens) {
+    return absl::InternalError(absl::StrCat(
+        "the verifier's commit exceeds max_tokens = ", params_.max_tokens));
+  }
+  if (commit.finish != FinishReason::kNone &&
+      commit.finish != FinishReason::kStop &&
+      commit.finish != FinishReason::kLength) {
+    return absl::InternalError("the verifier's finish has no known reason");
+  }
+  return CheckCommitCounts(commit, num_new);
+}
+
+absl::Status RequestMachine::CheckCommitCounts(const Commit& commit,
+                                               size_t num_new) const {
+  const int64_t size = static_cast<int64_t>(commit.tokens.size());
+  if (commit.num_accepted < 0 || commit.num_proposed < commit.num_accepted ||
+      size < commit.num_accepted || size > int64_t{commit.num_proposed} + 1) {
+    return absl::InternalError(absl::StrCat("the verifier's commit of ",
+                                            size,
+                                            " tokens claims ",
+                                            commit.num_accepted,
+                                            " accepted of ",
+                                            commit.num_proposed,
+                                            " proposed"));
+  }
+  const DecodeCounters& now = commit.counters;
+  const int64_t verified =
+      verified_tokens_ + (num_new > 0 ? commit.num_proposed : 0);
+  if (now.overlapped < counters_.overlapped || now.stale < counters_.stale ||
+      now.trimmed < counters_.trimmed || now.overlapped > sent_tokens_ ||
+      now.stale > sent_tokens_ || now.trimmed > sent_tokens_ ||
+      verified + Sum(now) > sent_tokens_) {
+    return absl::InternalError(
+        absl::StrCat("the verifier's counters do not add up to the ",
+                     sent_tokens_,
+                     " draft tokens that it was sent"));
+  }
+  return absl::OkStatus();
+}
+
+void RequestMachine::CountPass(const Commit& commit, int num_accepted) {
+  ++figures_.num_passes;
+  verified_tokens_ += commit.num_proposed;
+  figures_.num_draft_tokens += commit.num_proposed;
+  figures_.num_accepted_draft_tokens += num_accepted;
+  if (commit.num_proposed > 0) {
+    ++figures_.num_spec_steps;
+    CountAt(&figures_.acceptance_histogram, num_accepted);
+  }
+  for (int i = 0; i < commit.num_proposed; ++i) {
+    CountAt(&figures_.draft_tokens_per_position, i);
+  }
+  figures_.accepted_tokens_per_position.resize(
+      figures_.draft_tokens_per_position.size());
+  for (int i = commit.num_accepted - num_accepted; i < commit.num_accepted;
+       ++i) {
+    ++figures_.accepted_tokens_per_position[static_cast<size_t>(i)];
+  }
+}
+
+void RequestMachine::TakeCounters(const DecodeCounters& counters) {
+  figures_.num_overlapped_tokens += counters.overlapped - counters_.overlapped;
+  figures_.num_stale_tokens += counters.stale - counters_.stale;
+  figures_.num_trimmed_tokens += counters.trimmed - counters_.trimmed;
+  counters_ = counters;
+}
+
+std::vector<Action> RequestMachine::OnVerifierClosed(const absl::Status& status,
+                                                     bool could_open) {
+  Actions actions;
+  if (finished_ || !verifier_open_) {
+    return actions;
+  }
+  if (could_open && IsMovable(status.code())) {
+    MoveVerifier(status, &actions);
+    return actions;
+  }
+  verifier_open_ = false;
+  Finish(could_open ? status
+                    : absl::UnavailableError(status.message().empty()
+                                                 ? "there is no verifier"
+                                                 : status.message()),
+         FinishReason::kError,
+         std::nullopt,
+         &actions);
+  return actions;
+}
+
+void RequestMachine::MoveVerifier(const absl::Status& status,
+                                  Actions* actions) {
+  verifier_open_ = false;
+  ++verifiers_lost_;
+  if (verifiers_lost_ > params_.max_moves) {
+    Finish(absl::UnavailableError(absl::StrCat("the request lost ",
+                                               verifiers_lost_,
+                                               " verifiers; the last: ",
+                                               status.ToString())),
+           FinishReason::kError,
+           std::nullopt,
+           actions);
+    return;
+  }
+  verifier_open_ = true;
+  sent_tokens_ = 0;
+  verified_tokens_ = 0;
+  counters_ = {};
+  actions->push_back(OpenVerifier{
+      log_,
+      source_,
+      ToInt32(decode_until_),
+      patience_,
+      params_.speculation.enabled ? params_.speculation.window : 0});
+  if (drafter_open_) {
+    const int32_t length = static_cast<int32_t>(log_.size());
+    actions->push_back(SendRewind{source_, length});
+    drafter_.OnRewind(length);
+    ArmTimer(actions);
+  }
+}
+
+std::vector<Action> RequestMachine::OnProposal(const Proposal& proposal) {
+  Actions actions;
+  if (finished_) {
+    return actions;
+  }
+  const int64_t size = static_cast<int64_t>(proposal.tokens.size());
+  figures_.num_drafted_tokens += size;
+  if (!drafter_open_ || proposal.source != source_) {
+    figures_.num_stale_tokens += size;
+    return actions;
+  }
+  const absl::StatusOr<DrafterView::Verdict> verdict =
+      drafter_.OnProposal(proposal, log_);
+  if (!verdict.ok()) {
+    figures_.num_stale_tokens += size;
+    actions.push_back(CloseDrafter{source_});
+    ReplaceDrafter(&actions);
+    return actions;
+  }
+  figures_.num_overlapped_tokens += verdict->overlapped;
+  figures_.num_stale_tokens += verdict->stale;
+  // The drafter serves: waiting for it may pay.
+  SetPatience(params_.speculation.patience, &actions);
+  if (verdict->forward) {
+    sent_tokens_ += size;
+    actions.push_back(SendProposal{proposal});
+  }
+  ArmTimer(&actions);
+  return actions;
+}
+
+std::vector<Action> RequestMachine::OnDrafterClosed(int32_t source,
+                                                    const absl::Status&,
+                                                    bool could_open) {
+  Actions actions;
+  if (finished_ || !drafter_open_ || source != source_) {
+    return actions;
+  }
+  if (could_open) {
+    ReplaceDrafter(&actions);
+  } else {
+    drafter_open_ = false;
+    SetPatience(absl::ZeroDuration(), &actions);
+  }
+  return actions;
+}
+
+std::vector<Action> RequestMachine::OnDrafterAvailable() {
+  Actions actions;
+  if (!finished_ && verifier_open_ && params_.speculation.enabled &&
+      !drafter_open_ && drafters_lost_ <= kMaxDraftersLost) {
+    OpenNextDrafter(&actions);
+  }
+  return actions;
+}
+
+std::vector<Action> RequestMachine::OnDrafterTimeout(int32_t source,
+                                                     int64_t owed) {
+  Actions actions;
+  if (finished_ || !drafter_open_ || source != source_ || !drafter_.owes() ||
+      owed != drafter_.owed()) {
+    return actions;
+  }
+  actions.push_back(CloseDrafter{source_});
+  ReplaceDrafter(&actions);
+  return actions;
+}
+
+void RequestMachine::OpenNextDrafter(Actions* actions) {
+  drafter_open_ = true;
+  ++source_;
+  actions->push_back(OpenDrafter{source_, log_});
+  drafter_.OnOpened(static_cast<int>(log_.size()));
+  ArmTimer(actions);
+}
+
+void RequestMachine::ReplaceDrafter(Actions* actions) {
+  drafter_open_ = false;
+  ++drafters_lost_;
+  SetPatience(absl::ZeroDuration(), actions);
+  if (drafters_lost_ <= kMaxDraftersLost) {
+    OpenNextDrafter(actions);
+  }
+}
+
+void RequestMachine::SetPatience(absl::Duration patience, Actions* actions) {
+  if (patience == patience_) {
+    return;
+  }
+  patience_ = patience;
+  SendDecodeTune tune;
+  tune.patience = patience;
+  actions->push_back(tune);
+}
+
+void RequestMachine::ArmTimer(Actions* actions) {
+  if (drafter_.owes() && drafter_.owed() != armed_) {
+    armed_ = drafter_.owed();
+    actions->push_back(ArmDrafterTimer{source_, armed_});
+  }
+}
+
+std::vector<Action> RequestMachine::OnClientTook(int count) {
+  Actions actions;
+  if (finished_ || !verifier_open_) {
+    return actions;
+  }
+  const int64_t taken = std::clamp(count, 0, CompletionLength()) +
+                        static_cast<int64_t>(params_.prompt.size());
+  // In steps of half the credit: the verifier hears of it seldom, and never
+  // creeps along the edge of its credit one token at a time.
+  if (2 * (decode_until_ - taken) < params_.credit) {
+    decode_until_ = taken + params_.credit;
+    SendDecodeTune tune;
+    tune.decode_until = ToInt32(decode_until_);
+    actions.push_back(tune);
+  }
+  return actions;
+}
+
+std::vector<Action> RequestMachine::OnClientGone(const absl::Status& status) {
+  Actions actions;
+  if (finished_) {
+    return actions;
+  }
+  Finish(status.ok() ? absl::CancelledError("the client has gone") : status,
+         FinishReason::kAborted,
+         std::nullopt,
+         &actions);
+  return actions;
+}
+
+void RequestMachine::Finish(const absl::Status& status,
+                            FinishReason reason,
+                            std::optional<int32_t> stop_token_id,
+                            Actions* actions) {
+  finished_ = true;
+  if (std::exchange(drafter_open_, false)) {
+    actions->push_back(CloseDrafter{source_});
+  }
+  if (std::exchange(verifier_open_, false)) {
+    actions->push_back(CloseVerifier{});
+  }
+  figures_.num_unused_tokens =
+      figures_.num_drafted_tokens - figures_.num_draft_tokens -
+      figures_.num_overlapped_tokens - figures_.num_stale_tokens -
+      figures_.num_trimmed_tokens;
+  actions->push_back(FinishRequest{status, reason, stop_token_id});
+}
+
+int RequestMachine::CompletionLength() const {
+  return static_cast<int>(log_.size() - params_.prompt.size());
+}
+
+}  // namespace specwire::coordinator

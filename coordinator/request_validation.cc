@@ -1,0 +1,349 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "coordinator/request_validation.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/base/random_id.h"
+#include "common/base/status_macros.h"
+#include "common/rpc/convert.h"
+#include "common/text/text_segment.h"
+
+namespace specwire::coordinator {
+namespace {
+
+constexpr size_t kMaxRequestIdLength = 128;
+constexpr int kMaxPriority = 100;
+constexpr int kMaxLogprobs = 20;
+constexpr int kMaxChoices = 16;
+constexpr int kMaxPromptTokens = 1 << 20;
+constexpr char kNoDrafter[] = "none";
+
+template <class... Args>
+absl::Status Invalid(const Args&... args) {
+  return absl::InvalidArgumentError(absl::StrCat(args...));
+}
+
+absl::Status CheckRange(absl::string_view field,
+                        int64_t value,
+                        int64_t low,
+                        int64_t high) {
+  if (value >= low && value <= high) return absl::OkStatus();
+  return Invalid(
+      field, ": ", value, " is out of range; must be ", low, " to ", high);
+}
+
+absl::Status CheckRequestId(const std::string& request_id) {
+  const bool printable =
+      std::all_of(request_id.begin(), request_id.end(), [](char c) {
+        return absl::ascii_isprint(static_cast<unsigned char>(c));
+      });
+  if (request_id.size() > kMaxRequestIdLength || !printable) {
+    return Invalid("request_id: must be at most ",
+                   kMaxRequestIdLength,
+                   " printable ASCII characters");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckChat(const v1::ChatPrompt& chat) {
+  if (chat.messages().empty()) {
+    return Invalid("prompt.chat.messages: must not be empty");
+  }
+  size_t bytes = 0;
+  for (const v1::ChatMessage& message : chat.messages()) {
+    bytes += message.role().size() + message.content().size();
+  }
+  if (bytes > Tokenizer::kMaxTextBytes) {
+    return Invalid("prompt.chat.messages: ",
+                   bytes,
+                   " bytes; at most ",
+                   Tokenizer::kMaxTextBytes,
+                   " together");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckPrompt(const v1::GenerateRequest& request) {
+  switch (request.prompt_case()) {
+    case v1::GenerateRequest::kText:
+      if (request.text().empty()) {
+        return Invalid("prompt.text: must not be empty");
+      }
+      return CheckTextSize(request.text(), "prompt.text");
+    case v1::GenerateRequest::kTokenIds:
+      return CheckRange("prompt.token_ids: number of ids",
+                        request.token_ids().ids_size(),
+                        1,
+                        kMaxPromptTokens);
+    case v1::GenerateRequest::kChat:
+      return CheckChat(request.chat());
+    case v1::GenerateRequest::PROMPT_NOT_SET:
+      break;
+  }
+  return Invalid("prompt: missing; set one of text, token_ids and chat");
+}
+
+absl::Status CheckNotOffered(const v1::GenerateRequest& request) {
+  SPECWIRE_RETURN_IF_ERROR(
+      CheckRange("priority", request.priority(), -kMaxPriority, kMaxPriority));
+  if (request.priority() != 0) {
+    return Invalid("priority: ",
+                   request.priority(),
+                   " is not supported yet; leave it out or pass 0");
+  }
+  if (!request.resume_token_ids().empty()) {
+    return Invalid("resume_token_ids: not supported yet; leave it out");
+  }
+  if (request.has_logprobs()) {
+    SPECWIRE_RETURN_IF_ERROR(
+        CheckRange("logprobs", request.logprobs(), 0, kMaxLogprobs));
+    return Invalid("logprobs: not supported yet; leave it out");
+  }
+  if (request.has_prompt_logprobs()) {
+    SPECWIRE_RETURN_IF_ERROR(CheckRange(
+        "prompt_logprobs", request.prompt_logprobs(), 0, kMaxLogprobs));
+    return Invalid("prompt_logprobs: not supported yet; leave it out");
+  }
+  if (request.echo()) {
+    return Invalid("echo: not supported yet; leave it out");
+  }
+  if (request.has_n()) {
+    SPECWIRE_RETURN_IF_ERROR(CheckRange("n", request.n(), 1, kMaxChoices));
+    if (request.n() != 1) {
+      return Invalid("n: ", request.n(), " is not supported yet; pass 1");
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckSpeculation(const v1::Speculation& speculation) {
+  SPECWIRE_ASSIGN_OR_RETURN(const AcceptanceRule rule,
+                            FromProto(speculation.rule()));
+  if (rule != AcceptanceRule::kCoupled) {
+    return Invalid(
+        "speculation.rule: ACCEPTANCE_RULE_RATIO is not supported yet; use "
+        "ACCEPTANCE_RULE_COUPLED");
+  }
+  if (speculation.has_max_draft_tokens()) {
+    SPECWIRE_RETURN_IF_ERROR(CheckRange("speculation.max_draft_tokens",
+                                        speculation.max_draft_tokens(),
+                                        1,
+                                        kMaxRunLength));
+  }
+  if (speculation.has_window()) {
+    SPECWIRE_RETURN_IF_ERROR(CheckRange(
+        "speculation.window",
+        speculation.window(),
+        speculation.has_max_draft_tokens() ? speculation.max_draft_tokens() : 1,
+        kMaxWindow));
+  }
+  if (speculation.has_patience_us() && speculation.patience_us() < -1) {
+    return Invalid("speculation.patience_us: ",
+                   speculation.patience_us(),
+                   " is out of range; must be -1 (without limit) or at least "
+                   "0");
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<int32_t>> TokenizePrompt(
+    const v1::GenerateRequest& request, const CatalogModel& model) {
+  const Tokenizer& tokenizer = *model.tokenizer;
+  if (request.has_token_ids()) {
+    const auto& ids = request.token_ids().ids();
+    return std::vector<int32_t>(ids.begin(), ids.end());
+  }
+  if (request.has_chat()) {
+    SPECWIRE_ASSIGN_OR_RETURN(RenderedChat chat,
+                              RenderChat(model, request.chat()));
+    return std::move(chat.token_ids);
+  }
+  SPECWIRE_ASSIGN_OR_RETURN(
+      std::vector<int32_t> ids,
+      tokenizer.Encode(request.text(), SpecialTokens::kRecognise));
+  if (tokenizer.add_bos() && tokenizer.bos_id().has_value()) {
+    ids.insert(ids.begin(), *tokenizer.bos_id());
+  }
+  return ids;
+}
+
+// The settings in force. Values have been checked.
+SpeculationSettings FillSpeculation(const v1::Speculation& wanted,
+                                    const SpeculationDefaults& defaults) {
+  SpeculationSettings settings;
+  settings.enabled = !wanted.has_enabled() || wanted.enabled();
+  if (wanted.drafter() == kNoDrafter) settings.enabled = false;
+  settings.run_length = defaults.run_length;
+  settings.window = defaults.window;
+  settings.patience = defaults.patience;
+  if (wanted.has_max_draft_tokens()) {
+    settings.run_length = wanted.max_draft_tokens();
+    settings.window = std::min(
+        std::max(defaults.window, 2 * settings.run_length), kMaxWindow);
+  }
+  if (wanted.has_window()) {
+    settings.window = wanted.window();
+    settings.run_length = std::min(settings.run_length, settings.window);
+  }
+  if (wanted.has_patience_us()) {
+    settings.patience = wanted.patience_us() < 0
+                            ? absl::InfiniteDuration()
+                            : absl::Microseconds(wanted.patience_us());
+  }
+  return settings;
+}
+
+absl::Status CheckDrafter(const std::string& drafter,
+                          const std::vector<std::string>& served) {
+  if (drafter.empty() || drafter == kNoDrafter ||
+      std::find(served.begin(), served.end(), drafter) != served.end()) {
+    return absl::OkStatus();
+  }
+  return absl::NotFoundError(absl::StrCat(
+      "speculation.drafter: no draft node that fits the model serves '",
+      drafter,
+      "'; served: ",
+      served.empty() ? std::string(kNoDrafter) : absl::StrJoin(served, ", ")));
+}
+
+// Fills in max_tokens, or refuses what does not fit.
+absl::Status FitContext(const CatalogModel& model,
+                        size_t prompt_tokens,
+                        StopCriteria* stop) {
+  const size_t context = static_cast<size_t>(model.info.model.max_model_len);
+  if (prompt_tokens >= context) {
+    return Invalid("prompt: has ",
+                   prompt_tokens,
+                   " tokens, the model's context is ",
+                   context,
+                   ", which leaves no room for a completion");
+  }
+  const int room = static_cast<int>(context - prompt_tokens);
+  if (stop->max_tokens.has_value() && *stop->max_tokens > room) {
+    return Invalid("stop.max_tokens: ",
+                   *stop->max_tokens,
+                   " is more than the room left: the prompt has ",
+                   prompt_tokens,
+                   " tokens, the model's context is ",
+                   context,
+                   ", which leaves ",
+                   room);
+  }
+  if (!stop->max_tokens.has_value()) stop->max_tokens = room;
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status CheckTextSize(const std::string& text, absl::string_view field) {
+  if (text.size() <= Tokenizer::kMaxTextBytes) return absl::OkStatus();
+  return Invalid(
+      field, ": ", text.size(), " bytes; at most ", Tokenizer::kMaxTextBytes);
+}
+
+absl::Status CheckTokenIds(absl::Span<const int32_t> ids,
+                           int vocab_size,
+                           absl::string_view field) {
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (ids[i] < 0 || ids[i] >= vocab_size) {
+      return Invalid(field,
+                     "[",
+                     i,
+                     "]: ",
+                     ids[i],
+                     " is outside the vocabulary; must be 0 to ",
+                     vocab_size - 1);
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckGenerateFields(const v1::GenerateRequest& request) {
+  SPECWIRE_RETURN_IF_ERROR(CheckRequestId(request.request_id()));
+  SPECWIRE_RETURN_IF_ERROR(CheckPrompt(request));
+  SPECWIRE_RETURN_IF_ERROR(CheckNotOffered(request));
+  SPECWIRE_RETURN_IF_ERROR(CheckSpeculation(request.speculation()));
+  if (request.stop().has_max_tokens() && request.stop().max_tokens() < 1) {
+    return Invalid("stop.max_tokens: ",
+                   request.stop().max_tokens(),
+                   " is out of range; must be at least 1, or left out for all "
+                   "the room in the context");
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<RenderedChat> RenderChat(const CatalogModel& model,
+                                        const v1::ChatPrompt& chat) {
+  SPECWIRE_RETURN_IF_ERROR(CheckChat(chat));
+  if (model.chat_template == nullptr) return model.chat_error;
+  std::vector<ChatMessage> messages;
+  for (const v1::ChatMessage& message : chat.messages()) {
+    messages.push_back({message.role(), message.content()});
+  }
+  const Tokenizer& tokenizer = *model.tokenizer;
+  // No clock: the same conversation is the same prompt on every day.
+  ChatContext context;
+  context.add_generation_prompt =
+      !chat.has_add_generation_prompt() || chat.add_generation_prompt();
+  if (const std::optional<int32_t> bos = tokenizer.model().bos_id) {
+    context.bos_token = std::string(tokenizer.TokenBytes(*bos));
+  }
+  if (const std::optional<int32_t> eos = tokenizer.model().eos_id) {
+    context.eos_token = std::string(tokenizer.TokenBytes(*eos));
+  }
+  SPECWIRE_ASSIGN_OR_RETURN(const std::vector<TextSegment> segments,
+                            model.chat_template->Render(messages, context));
+  RenderedChat rendered;
+  for (const TextSegment& segment : segments) {
+    absl::StrAppend(&rendered.text, segment.text);
+  }
+  SPECWIRE_ASSIGN_OR_RETURN(rendered.token_ids,
+                            tokenizer.EncodeSegments(segments));
+  return rendered;
+}
+
+absl::StatusOr<CheckedRequest> BuildRequest(
+    const v1::GenerateRequest& request,
+    std::shared_ptr<const CatalogModel> model,
+    const RequestDefaults& defaults) {
+  const int vocab_size = model->info.model.vocab_size;
+  CheckedRequest checked;
+  SPECWIRE_ASSIGN_OR_RETURN(checked.params.sampling,
+                            FromProto(request.sampling(), RandomSeed()));
+  SPECWIRE_RETURN_IF_ERROR(
+      ValidateSampling(checked.params.sampling, vocab_size));
+  SPECWIRE_ASSIGN_OR_RETURN(checked.stop, FromProto(request.stop()));
+  SPECWIRE_RETURN_IF_ERROR(ValidateStop(checked.stop, vocab_size));
+  checked.params.speculation =
+      FillSpeculation(request.speculation(), defaults.speculation);
+  if (checked.params.speculation.enabled) {
+    checked.drafter = request.speculation().drafter();
+    SPECWIRE_RETURN_IF_ERROR(CheckDrafter(checked.drafter, defaults.drafters));
+  }
+
+  SPECWIRE_ASSIGN_OR_RETURN(checked.params.prompt,
+                            TokenizePrompt(request, *model));
+  if (checked.params.prompt.empty()) return Invalid("prompt: has no tokens");
+  SPECWIRE_RETURN_IF_ERROR(
+      CheckTokenIds(checked.params.prompt, vocab_size, "prompt.token_ids"));
+  SPECWIRE_RETURN_IF_ERROR(
+      FitContext(*model, checked.params.prompt.size(), &checked.stop));
+
+  checked.params.max_tokens = *checked.stop.max_tokens;
+  checked.params.stop_token_ids = checked.stop.stop_token_ids;
+  checked.params.ignore_eos = checked.stop.ignore_eos;
+  checked.params.vocab_size = vocab_size;
+  checked.params.credit = defaults.credit;
+  checked.request_id =
+      request.request_id().empty() ? RandomHexId(8) : request.request_id();
+  checked.skip_special_tokens =
+      !request.has_skip_special_tokens() || request.skip_special_tokens();
+  checked.model = std::move(model);
+  return checked;
+}
+
+}  // namespace specwire::coordinator

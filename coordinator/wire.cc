@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "coordinator/wire.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "common/base/status_macros.h"
+#include "common/rpc/convert.h"
+
+namespace specwire::coordinator {
+namespace {
+
+int64_t PatienceUs(absl::Duration patience) {
+  return patience == absl::InfiniteDuration()
+             ? -1
+             : absl::ToInt64Microseconds(patience);
+}
+
+template <class Field>
+void Assign(Field* field, const std::vector<int32_t>& values) {
+  field->Assign(values.begin(), values.end());
+}
+
+double Ratio(int64_t part, int64_t whole) {
+  return whole == 0 ? 0
+                    : static_cast<double>(part) / static_cast<double>(whole);
+}
+
+}  // namespace
+
+v1::DecodeRequest MakeDecodeOpen(const CheckedRequest& request,
+                                 const OpenVerifier& open) {
+  v1::DecodeRequest message;
+  v1::DecodeOpen* out = message.mutable_open();
+  Assign(out->mutable_tokens(), open.tokens);
+  out->set_prompt_length(static_cast<int32_t>(request.params.prompt.size()));
+  *out->mutable_sampling() = ToProto(request.params.sampling);
+  out->set_max_tokens(request.params.max_tokens);
+  out->set_min_tokens(request.stop.min_tokens);
+  Assign(out->mutable_stop_token_ids(), request.stop.stop_token_ids);
+  out->set_ignore_eos(request.stop.ignore_eos);
+  out->set_rule(ToProto(request.params.speculation.rule));
+  out->set_source(open.source);
+  out->set_decode_until(open.decode_until);
+  out->set_patience_us(PatienceUs(open.patience));
+  out->set_max_draft_rows(open.max_draft_rows);
+  return message;
+}
+
+v1::DecodeRequest MakeProposal(const Proposal& proposal) {
+  v1::DecodeRequest message;
+  v1::Proposal* out = message.mutable_proposal();
+  out->set_source(proposal.source);
+  out->set_position(proposal.position);
+  out->set_based_on(proposal.based_on);
+  Assign(out->mutable_tokens(), proposal.tokens);
+  return message;
+}
+
+v1::DecodeRequest MakeDecodeTune(const SendDecodeTune& tune) {
+  v1::DecodeRequest message;
+  v1::DecodeTune* out = message.mutable_tune();
+  if (tune.patience.has_value()) {
+    out->set_patience_us(PatienceUs(*tune.patience));
+  }
+  if (tune.decode_until.has_value()) out->set_decode_until(*tune.decode_until);
+  return message;
+}
+
+v1::DraftRequest MakeDraftOpen(const CheckedRequest& request,
+                               const OpenDrafter& open) {
+  v1::DraftRequest message;
+  v1::DraftOpen* out = message.mutable_open();
+  Assign(out->mutable_tokens(), open.tokens);
+  out->set_prompt_length(static_cast<int32_t>(request.params.prompt.size()));
+  *out->mutable_sampling() = ToProto(request.params.sampling);
+  out->set_rule(ToProto(request.params.speculation.rule));
+  out->set_run_length(request.params.speculation.run_length);
+  out->set_window(request.params.speculation.window);
+  return message;
+}
+
+v1::DraftRequest MakeDraftCommit(const SendCommit& commit) {
+  v1::DraftRequest message;
+  message.mutable_commit()->set_position(commit.position);
+  Assign(message.mutable_commit()->mutable_tokens(), commit.tokens);
+  return message;
+}
+
+v1::DraftRequest MakeDraftRewind(const SendRewind& rewind) {
+  v1::DraftRequest message;
+  message.mutable_rewind()->set_position(rewind.position);
+  return message;
+}
+
+absl::StatusOr<Commit> ParseCommit(const v1::DecodeResponse& response,
+                                   int vocab_size) {
+  const int num_tokens = response.tokens_size();
+  if (response.position() < 0) {
+    return absl::InvalidArgumentError("position: must not be negative");
+  }
+  if (num_tokens > kMaxProposalTokens + 1) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "tokens: ", num_tokens, "; at most ", kMaxProposalTokens + 1));
+  }
+  if (response.num_proposed() < 0 ||
+      response.num_proposed() > kMaxProposalTokens) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("num_proposed: must be 0 to ", kMaxProposalTokens));
+  }
+  if (response.num_accepted() < 0 ||
+      response.num_accepted() > response.num_proposed() ||
+      response.num_accepted() > num_tokens) {
+    return absl::InvalidArgumentError(
+        "num_accepted: must be 0 to num_proposed and the number of tokens");
+  }
+  SPECWIRE_RETURN_IF_ERROR(
+      CheckTokenIds(response.tokens(), vocab_size, "tokens"));
+  Commit commit;
+  commit.position = response.position();
+  commit.tokens.assign(response.tokens().begin(), response.tokens().end());
+  commit.num_proposed = response.num_proposed();
+  commit.num_accepted = response.num_accepted();
+  const v1::DecodeCounters& counters = response.counters();
+  if (counters.overlapped() < 0 || counters.stale() < 0 ||
+      counters.trimmed() < 0) {
+    return absl::InvalidArgumentError("counters: must not be negative");
+  }
+  commit.counters = {
+      counters.overlapped(), counters.stale(), counters.trimmed()};
+  if (response.has_finish()) {
+    SPECWIRE_ASSIGN_OR_RETURN(commit.finish,
+                              FromProto(response.finish().reason()));
+    if (commit.finish != FinishReason::kStop &&
+        commit.finish != FinishReason::kLength) {
+      return absl::InvalidArgumentError(
+          "finish.reason: must be STOP or LENGTH");
+    }
+    if (response.finish().has_stop_token_id()) {
+      commit.stop_token_id = response.finish().stop_token_id();
+    }
+  } else if (num_tokens == 0) {
+    return absl::InvalidArgumentError("tokens: must not be empty");
+  }
+  return commit;
+}
+
+Proposal ParseProposal(const v1::DraftResponse& response, int32_t source) {
+  Proposal proposal;
+  proposal.source = source;
+  proposal.position = response.position();
+  proposal.based_on = response.based_on();
+  proposal.tokens.assign(response.tokens().begin(), response.tokens().end());
+  proposal.confidence = response.confidence();
+  return proposal;
+}
+
+v1::GenerateResponse MakeStarted(const CheckedRequest& request) {
+  v1::GenerateResponse message;
+  v1::GenerateStarted* out = message.mutable_started();
+  out->set_request_id(request.request_id);
+  out->set_model(request.model->info.model.name);
+  out->set_model_digest(request.model->info.model.model_digest);
+  *out->mutable_sampling() = ToProto(request.params.sampling);
+  *out->mutable_stop() = ToProto(request.stop);
+  const SpeculationSettings& settings = request.params.speculation;
+  v1::Speculation* speculation = out->mutable_speculation();
+  speculation->set_enabled(settings.enabled);
+  speculation->set_max_draft_tokens(settings.run_length);
+  speculation->set_drafter(settings.enabled ? request.drafter : "none");
+  speculation->set_rule(ToProto(settings.rule));
+  speculation->set_patience_us(PatienceUs(settings.patience));
+  speculation->set_window(settings.window);
+  Assign(out->mutable_prompt_token_ids(), request.params.prompt);
+  return message;
+}
+
+v1::SpeculationStats MakeStats(const SpeculationFigures& figures,
+                               const SpeculationSettings& settings,
+                               const std::string& drafter) {
+  v1::SpeculationStats stats;
+  if (figures.num_spec_steps > 0) {
+    stats.set_mean_acceptance_length(
+        1 + Ratio(figures.num_accepted_draft_tokens, figures.num_spec_steps));
+  }
+  stats.set_draft_acceptance_rate(
+      Ratio(figures.num_accepted_draft_tokens, figures.num_draft_tokens));
+  stats.set_num_spec_steps(figures.num_spec_steps);
+  stats.set_num_draft_tokens(figures.num_draft_tokens);
+  stats.set_num_accepted_draft_tokens(figures.num_accepted_draft_tokens);
+  stats.mutable_acceptance_histogram()->Assign(
+      figures.acceptance_histogram.begin(), figures.acceptance_histogram.end());
+  stats.set_rule(ToProto(settings.rule));
+  stats.set_num_spec_tokens(settings.enabled ? settings.run_length : 0);
+  stats.set_num_passes(figures.num_passes);
+  stats.set_num_drafted_tokens(figures.num_drafted_tokens);
+  stats.set_num_overlapped_tokens(figures.num_overlapped_tokens);
+  stats.set_num_stale_tokens(figures.num_stale_tokens);
+  stats.set_num_trimmed_tokens(figures.num_trimmed_tokens);
+  stats.set_num_unused_tokens(figures.num_unused_tokens);
+  stats.set_drafter(drafter);
+  return stats;
+}
+
+}  // namespace specwire::coordinator

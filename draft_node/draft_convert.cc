@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "draft_node/draft_convert.h"
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "common/base/status_macros.h"
+#include "common/rpc/convert.h"
+
+namespace specwire::draft {
+namespace {
+
+constexpr int kMaxTokens = 1 << 20;
+constexpr int kMaxTenantSaltBytes = 64;
+
+// A drafter need not know the vocabulary's size.
+absl::Status CheckTokens(const google::protobuf::RepeatedField<int32_t>& tokens,
+                         absl::string_view field) {
+  if (tokens.empty() || tokens.size() > kMaxTokens) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(field,
+                     ": ",
+                     tokens.size(),
+                     " of them, at least 1 and at most ",
+                     kMaxTokens));
+  }
+  for (const int32_t token : tokens) {
+    if (token < 0 || token >= kMaxVocabularySize) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          field, ": ", token, " is not in [0, ", kMaxVocabularySize, ")"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<OpenDraft> FromProto(const v1::DraftOpen& message) {
+  SPECWIRE_RETURN_IF_ERROR(CheckTokens(message.tokens(), "tokens"));
+  OpenDraft open;
+  SPECWIRE_ASSIGN_OR_RETURN(
+      open.params.sampling,
+      specwire::FromProto(message.sampling(), /*default_seed=*/0));
+  SPECWIRE_RETURN_IF_ERROR(
+      ValidateSampling(open.params.sampling, kMaxVocabularySize));
+  SPECWIRE_ASSIGN_OR_RETURN(open.params.rule,
+                            specwire::FromProto(message.rule()));
+  if (open.params.rule == AcceptanceRule::kRatio) {
+    return absl::InvalidArgumentError(
+        "rule: the ratio rule is not supported yet; use the coupled rule");
+  }
+  if (message.choice() < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("choice: ", message.choice(), " is negative"));
+  }
+  if (message.tenant_salt().size() > kMaxTenantSaltBytes) {
+    return absl::InvalidArgumentError(absl::StrCat("tenant_salt: ",
+                                                   message.tenant_salt().size(),
+                                                   " bytes, at most ",
+                                                   kMaxTenantSaltBytes));
+  }
+  open.params.choice = message.choice();
+  open.params.tenant_salt = message.tenant_salt();
+  open.tokens.assign(message.tokens().begin(), message.tokens().end());
+  open.prompt_length = message.prompt_length();
+  open.run_length = message.run_length();
+  open.window = message.window();
+  open.priority = message.priority();
+  return open;
+}
+
+absl::StatusOr<CommittedTokens> FromProto(const v1::DraftCommit& message) {
+  SPECWIRE_RETURN_IF_ERROR(CheckTokens(message.tokens(), "commit.tokens"));
+  CommittedTokens commit;
+  commit.position = message.position();
+  commit.tokens.assign(message.tokens().begin(), message.tokens().end());
+  return commit;
+}
+
+Rewind FromProto(const v1::DraftRewind& message) {
+  return {.position = message.position()};
+}
+
+DraftTune FromProto(const v1::DraftTune& message) {
+  DraftTune tune;
+  if (message.has_run_length()) tune.run_length = message.run_length();
+  if (message.has_window()) tune.window = message.window();
+  return tune;
+}
+
+v1::DraftResponse ToProto(const Proposal& proposal) {
+  v1::DraftResponse message;
+  message.set_position(proposal.position);
+  message.set_based_on(proposal.based_on);
+  message.mutable_tokens()->Add(proposal.tokens.begin(), proposal.tokens.end());
+  message.set_confidence(proposal.confidence);
+  return message;
+}
+
+}  // namespace specwire::draft

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "absl/container/btree_map.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/base/stream_worker.h"
+#include "common/drafting/draft_path.h"
+#include "common/drafting/drafter.h"
+#include "common/metrics/metrics.h"
+#include "draft_node/draft_events.h"
+
+namespace specwire::draft {
+
+struct DrafterThreadOptions {
+  // Sequences at once; one more is refused.
+  int max_num_sequences = 256;
+  // Events of one sequence that may wait.
+  size_t max_events = 1024;
+};
+
+// The thread that owns the drafter and all sequences. It takes turns between
+// the sequences that have something to draft, those of the highest priority
+// first; a turn is one proposal. Between two turns it takes in all commits, so
+// it never drafts what is known to be wrong. Whatever goes wrong in one
+// sequence ends that one only.
+//
+// Thread safety: any thread.
+// Lifetime: drafter and registry must outlive it. Between Start() and Stop()
+// nobody else may use the drafter's thread-bound methods.
+class DrafterThread final : private StreamWorker<DraftEvent>::Client {
+ public:
+  using StreamId = StreamWorker<DraftEvent>::StreamId;
+
+  DrafterThread(Drafter* drafter,
+                DrafterThreadOptions options,
+                MetricsRegistry* registry);
+  ~DrafterThread() override;
+  DrafterThread(const DrafterThread&) = delete;
+  DrafterThread& operator=(const DrafterThread&) = delete;
+
+  void Start();
+  // Ends all sequences with UNAVAILABLE and waits for the thread.
+  void Stop();
+
+  // Where streams post their events.
+  StreamWorker<DraftEvent>* worker() { return &worker_; }
+
+  int num_sequences() const { return worker_.num_streams(); }
+  // Grows with every proposal.
+  int64_t progress() const { return progress_; }
+
+ private:
+  struct Sequence {
+    StreamId stream = 0;
+    std::shared_ptr<DraftSink> sink;
+    DraftPath path;
+    std::unique_ptr<DraftSequence> drafter;
+    Turn turn;
+    // Something has happened since it last had nothing to do.
+    bool has_work = true;
+    bool peer_done = false;
+  };
+
+  void OnEvent(StreamId stream, DraftEvent event) override;
+  void OnGone(StreamId stream) override;
+  absl::Duration Work() override;
+  void OnStop() override;
+
+  void OnOpen(StreamId stream, OpenDraft open);
+  // Drafts at most once and sends what there is to send.
+  void TakeTurn(Sequence* sequence);
+  // Up to `max_tokens` that follow the path. Never throws.
+  absl::StatusOr<DraftRun> Draft(Sequence* sequence, int max_tokens);
+  // Frees what the sequence holds, then ends its stream.
+  void End(Sequence* sequence, absl::Status status);
+  void Erase(StreamId stream);
+
+  Drafter* const drafter_;
+  Histogram* const draft_duration_;
+  std::atomic<int64_t> progress_{0};
+
+  // The rest belongs to the thread.
+  absl::btree_map<StreamId, std::unique_ptr<Sequence>> sequences_;
+  int64_t num_turns_ = 0;
+
+  // Last, so that the thread ends before what it uses.
+  StreamWorker<DraftEvent> worker_;
+};
+
+}  // namespace specwire::draft

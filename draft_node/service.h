@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "common/drafting/drafter.h"
+#include "draft_node/drafter_thread.h"
+#include "specwire/v1/draft.grpc.pb.h"
+
+namespace specwire::draft {
+
+// DraftService: moves data between the wire and the drafter thread.
+//
+// Thread safety: any thread.
+// Lifetime: the drafter thread must outlive it, and it the server.
+class DraftServiceImpl final : public v1::DraftService::CallbackService {
+ public:
+  DraftServiceImpl(const Drafter& drafter, DrafterThread* thread);
+
+  grpc::ServerUnaryReactor* GetDrafter(
+      grpc::CallbackServerContext* context,
+      const v1::GetDrafterRequest* request,
+      v1::GetDrafterResponse* response) override;
+  grpc::ServerBidiReactor<v1::DraftRequest, v1::DraftResponse>* Draft(
+      grpc::CallbackServerContext* context) override;
+
+ private:
+  // GetDrafter's answer.
+  v1::GetDrafterResponse drafter_;
+  DrafterThread* const thread_;
+};
+
+}  // namespace specwire::draft

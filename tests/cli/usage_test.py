@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command line without a cluster: usage, messages, exit codes."""
+
+import os
+import subprocess
+import tempfile
+import unittest
+
+from process_cluster import (BIN, UNREACHABLE, USAGE, free_port, one_line)
+
+
+def run(*arguments, environment=None, **options):
+    options.setdefault("stdin", subprocess.DEVNULL)
+    return subprocess.run([BIN / "specwire", *arguments], capture_output=True,
+                          timeout=60, env={**os.environ, **(environment or {})},
+                          **options)
+
+
+class UsageTest(unittest.TestCase):
+
+    def check_refused(self, *arguments, names="", code=USAGE, **options):
+        done = run(*arguments, **options)
+        message = done.stderr.decode()
+        self.assertEqual(done.returncode, code, message)
+        self.assertEqual(done.stdout, b"")
+        self.assertTrue(one_line(message), message)
+        self.assertTrue(message.startswith("specwire: "), message)
+        self.assertIn(names, message)
+
+    def test_bad_usage_ends_with_2_and_names_what_is_wrong(self):
+        for arguments, names in [
+            ((), "subcommand"),
+            (("bogus",), "bogus"),
+            (("generate",), "PROMPT"),
+            (("generate", "--prompt_ids", "1", "text"), "--prompt_ids"),
+            (("generate", "--prompt_ids", "1,x"), "--prompt_ids"),
+            (("generate", "--prompt_ids", "1", "--chat"), "--chat"),
+            (("generate", "--max_tokens", "many", "x"), "--max_tokens"),
+            (("generate", "--max_tokens", "99999999999", "x"),
+             "--max_tokens"),
+            (("generate", "--temperature", "warm", "x"), "--temperature"),
+            (("generate", "--rule", "fair", "x"), "--rule"),
+            (("generate", "--marks", "loud", "x"), "--marks"),
+            (("generate", "--logit_bias", "7", "x"), "--logit_bias"),
+            (("generate", "--bogus", "x"), "--bogus"),
+            (("generate", "one", "two"), "two"),
+            (("generate", "--coordinator", "nonsense", "x"),
+             "--coordinator"),
+            (("generate", "--coordinator", "127.0.0.1:99999", "x"),
+             "--coordinator"),
+            (("generate", "@/nonexistent/file"), "/nonexistent/file"),
+            (("tokenize",), "TEXT"),
+            (("nodes", "--coordinator", ""), "--coordinator"),
+            (("up", "--engine", "int8"), "--engine"),
+            (("up", "--drafter", "bogus"), "bogus"),
+            (("up", "--verifiers", "0"), "--verifiers"),
+            (("up", "--threads", "0"), "--threads"),
+            (("up", "--listen", "nonsense", "--model", "m"), "--listen"),
+            (("score", "text"), "score"),
+        ]:
+            with self.subTest(arguments=arguments):
+                self.check_refused(*arguments, names=names)
+
+    def test_text_that_is_not_utf8_is_bad_usage(self):
+        self.check_refused("generate", b"\xff", names="UTF-8")
+        self.check_refused("tokenize", "-", names="UTF-8", stdin=None,
+                           input=b"a\xff")
+
+    def test_a_text_beyond_the_limit_is_bad_usage(self):
+        with tempfile.NamedTemporaryFile() as file:
+            file.write(b"a" * (4 * 1024 * 1024 + 1))
+            file.flush()
+            self.check_refused("tokenize", "@" + file.name, names="4 MiB")
+
+    def test_no_coordinator_ends_with_3_and_says_what_to_do(self):
+        address = f"127.0.0.1:{free_port()}"
+        other = f"127.0.0.1:{free_port()}"
+        for arguments in [
+            ("generate", "--temperature", "0", "x"),
+            ("generate", "--json", "x"),
+            ("generate", "--top_k", "-1", "--patience_us", "-1", "nodes"),
+            ("chat",),
+            ("tokenize", "x"),
+            ("nodes",),
+            ("nodes", "--json"),
+        ]:
+            with self.subTest(arguments=arguments):
+                self.check_refused(
+                    arguments[0], "--coordinator", f"{address},{other}",
+                    *arguments[1:], code=UNREACHABLE, names=other)
+        self.check_refused("nodes", names="specwire up", code=UNREACHABLE,
+                           environment={"SPECWIRE_COORDINATOR": address})
+
+    def test_flags_come_before_files_and_files_before_variables(self):
+        ports = [f"127.0.0.1:{free_port()}" for _ in range(3)]
+        with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
+            file.write(f'[nodes]\ncoordinator = "{ports[1]}"\n')
+            file.flush()
+            environment = {"SPECWIRE_COORDINATOR": ports[2]}
+            self.check_refused("nodes", "--config", file.name,
+                               "--coordinator", ports[0], names=ports[0],
+                               code=UNREACHABLE, environment=environment)
+            self.check_refused("nodes", "--config", file.name, names=ports[1],
+                               code=UNREACHABLE, environment=environment)
+            self.check_refused("nodes", names=ports[2], code=UNREACHABLE,
+                               environment=environment)
+
+    def test_help_and_version_end_with_0(self):
+        for arguments in [("--help",), ("--version",), ("generate", "--help"),
+                          ("up", "--help")]:
+            done = run(*arguments)
+            self.assertEqual(done.returncode, 0)
+            self.assertNotEqual(done.stdout, b"")
+        self.assertNotIn(b"bench", run("--help").stdout)
+
+
+if __name__ == "__main__":
+    unittest.main()

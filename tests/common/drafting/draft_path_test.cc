@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/drafting/draft_path.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+namespace specwire {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using Kind = DraftPath::Work::Kind;
+
+// A path opened on 1 2 3.
+DraftPath MakePath(int run_length = 2, int window = 4) {
+  absl::StatusOr<DraftPath> path =
+      DraftPath::Open({1, 2, 3}, 3, run_length, window);
+  EXPECT_TRUE(path.ok()) << path.status();
+  return *std::move(path);
+}
+
+// Works until there is nothing to do, drafting `drafts` one call after the
+// other and nothing when they run out. Returns what was sent, as "@position
+// based-on [tokens]", and "draft N" for each call.
+std::vector<std::string> Work(DraftPath* path,
+                              std::vector<std::vector<int32_t>> drafts) {
+  std::vector<std::string> log;
+  size_t next = 0;
+  for (;;) {
+    const DraftPath::Work work = path->NextWork();
+    if (work.kind == Kind::kNone) {
+      return log;
+    }
+    if (work.kind == Kind::kSend) {
+      log.push_back(absl::StrCat("@",
+                                 work.proposal.position,
+                                 " ",
+                                 work.proposal.based_on,
+                                 " [",
+                                 absl::StrJoin(work.proposal.tokens, " "),
+                                 "]"));
+      continue;
+    }
+    log.push_back(absl::StrCat("draft ", work.max_tokens));
+    DraftRun run;
+    if (next < drafts.size()) {
+      run.tokens = drafts[next++];
+    }
+    path->OnDrafted(std::move(run));
+  }
+}
+
+TEST(DraftPathTest, OpenRefusesNamingTheField) {
+  const auto why = [](std::vector<int32_t> tokens,
+                      int prompt_length,
+                      int run_length,
+                      int window) {
+    const absl::Status status =
+        DraftPath::Open(std::move(tokens), prompt_length, run_length, window)
+            .status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    return std::string(status.message());
+  };
+  EXPECT_THAT(why({}, 1, 2, 4), HasSubstr("tokens must not be empty"));
+  EXPECT_THAT(why({1}, 0, 2, 4), HasSubstr("prompt_length must be in [1, 1]"));
+  EXPECT_THAT(why({1}, 2, 2, 4), HasSubstr("prompt_length must be in [1, 1]"));
+  EXPECT_THAT(why({1}, 1, 0, 4), HasSubstr("run_length must be in [1, 32]"));
+  EXPECT_THAT(why({1}, 1, 33, 64), HasSubstr("run_length must be in [1, 32]"));
+  EXPECT_THAT(why({1}, 1, 4, 3),
+              HasSubstr("window must be in [run_length = 4, 256], got 3"));
+  EXPECT_THAT(why({1}, 1, 4, 257),
+              HasSubstr("window must be in [run_length = 4, 256], got 257"));
+}
+
+TEST(DraftPathTest, FillsTheWindowWithFullRuns) {
+  DraftPath path = MakePath(2, 5);
+  EXPECT_THAT(Work(&path, {{7, 8}, {9, 6}}),
+              ElementsAre("draft 2", "@3 3 [7 8]", "draft 2", "@5 3 [9 6]"));
+  EXPECT_THAT(path.path(), ElementsAre(1, 2, 3, 7, 8, 9, 6));
+  EXPECT_EQ(path.committed_length(), 3);
+}
+
+TEST(DraftPathTest, AWindowOfOneRunWaitsForItsCommit) {
+  DraftPath path = MakePath(2, 2);
+  EXPECT_THAT(Work(&path, {{7, 8}}), ElementsAre("draft 2", "@3 3 [7 8]"));
+  ASSERT_TRUE(path.OnCommit(3, {7}).ok());
+  EXPECT_THAT(Work(&path, {}), IsEmpty());  // One is still outstanding.
+  ASSERT_TRUE(path.OnCommit(4, {8}).ok());
+  EXPECT_THAT(Work(&path, {{9, 6}}), ElementsAre("draft 2", "@5 5 [9 6]"));
+}
+
+TEST(DraftPathTest, APartialRunIsSentAndNothingMoreIsAskedFor) {
+  DraftPath path = MakePath(3, 9);
+  EXPECT_THAT(Work(&path, {{7}}), ElementsAre("draft 3", "@3 3 [7]"));
+  EXPECT_THAT(Work(&path, {{8}}), IsEmpty());
+}
+
+TEST(DraftPathTest, AnEventMakesItAskAgain) {
+  DraftPath path = MakePath(2, 6);
+  Work(&path, {{7, 8}, {9}});
+  ASSERT_TRUE(path.OnCommit(3, {7}).ok());
+  EXPECT_THAT(Work(&path, {{6, 6}}),
+              ElementsAre("draft 2", "@6 4 [6 6]", "draft 2"));
+}
+
+TEST(DraftPathTest, NothingToProposeIsSaidOnceAnEvent) {
+  DraftPath path = MakePath();
+  EXPECT_THAT(Work(&path, {}), ElementsAre("draft 2", "@3 3 []"));
+  EXPECT_THAT(Work(&path, {}), IsEmpty());
+  ASSERT_TRUE(path.OnCommit(3, {7}).ok());
+  EXPECT_THAT(Work(&path, {}), ElementsAre("draft 2", "@4 4 []"));
+  ASSERT_TRUE(path.OnRewind(4).ok());
+  EXPECT_THAT(Work(&path, {}), ElementsAre("draft 2", "@4 4 []"));
+  EXPECT_THAT(Work(&path, {}), IsEmpty());
+}
+
+TEST(DraftPathTest, NothingMoreToProposeIsNotSaidWhileSomethingIsOutstanding) {
+  DraftPath path = MakePath();
+  EXPECT_THAT(Work(&path, {{7, 8}}),
+              ElementsAre("draft 2", "@3 3 [7 8]", "draft 2"));
+  ASSERT_TRUE(path.OnCommit(3, {7}).ok());
+  EXPECT_THAT(Work(&path, {}), ElementsAre("draft 2"));
+  // This one leaves nothing outstanding.
+  ASSERT_TRUE(path.OnCommit(4, {8}).ok());
+  EXPECT_THAT(Work(&path, {}), ElementsAre("draft 2", "@5 5 []"));
+}
+
+TEST(DraftPathTest, ACommitThatAgreesCostsNothing) {
+  DraftPath path = MakePath(2, 4);
+  Work(&path, {{7, 8}, {9, 6}});
+  ASSERT_TRUE(path.OnCommit(3, {7, 8, 9}).ok());
+  // Sent up to 7, committed up to 6, a window up to 10.
+  EXPECT_THAT(Work(&path, {{5, 5}}), ElementsAre("draft 2", "@7 6 [5 5]"));
+  EXPECT_THAT(path.path(), ElementsAre(1, 2, 3, 7, 8, 9, 6, 5, 5));
+}
+
+TEST(DraftPathTest, ACommitThatDiffersRollsBack) {
+  DraftPath path = MakePath(2, 4);
+  Work(&path, {{7, 8}, {9, 6}});
+  ASSERT_TRUE(path.OnCommit(3, {7, 5}).ok());
+  EXPECT_THAT(path.path(), ElementsAre(1, 2, 3, 7, 5));
+  EXPECT_THAT(Work(&path, {{4, 4}, {4, 4}}),
+              ElementsAre("draft 2", "@5 5 [4 4]", "draft 2", "@7 5 [4 4]"));
+}
+
+TEST(DraftPathTest, ACommitThatDiffersAtOnceRollsBack) {
+  DraftPath path = MakePath(2, 2);
+  Work(&path, {{7, 8}});
+  ASSERT_TRUE(path.OnCommit(3, {5}).ok());
+  EXPECT_THAT(path.path(), ElementsAre(1, 2, 3, 5));
+  EXPECT_THAT(Work(&path, {{4, 4}}), ElementsAre("draft 2", "@4 4 [4 4]"));
+}
+
+TEST(DraftPathTest, ACommitBeyondItsPathExtendsIt) {
+  DraftPath path = MakePath(2, 2);
+  Work(&path, {{7, 8}});
+  ASSERT_TRUE(path.OnCommit(3, {7, 8, 9}).ok());
+  EXPECT_THAT(path.path(), ElementsAre(1, 2, 3, 7, 8, 9));
+  EXPECT_THAT(Work(&path, {{4, 4}}), ElementsAre("draft 2", "@6 6 [4 4]"));
+}
+
+TEST(DraftPathTest, ARepeatedCommitIsNoEvent) {
+  DraftPath path = MakePath();
+  ASSERT_TRUE(path.OnCommit(3, {7, 8}).ok());
+  Work(&path, {});
+  EXPECT_TRUE(path.OnCommit(3, {7, 8}).ok());
+  EXPECT_TRUE(path.OnCommit(4, {8}).ok());
+  EXPECT_THAT(Work(&path, {}), IsEmpty());
+  EXPECT_EQ(path.committed_length(), 5);
+}
+
+TEST(DraftPathTest, AnOverlappingCommitAddsWhatIsNew) {
+  DraftPath path = MakePath();
+  ASSERT_TRUE(path.OnCommit(3, {7}).ok());
+  ASSERT_TRUE(path.OnCommit(3, {7, 8}).ok());
+  EXPECT_THAT(path.path(), ElementsAre(1, 2, 3, 7, 8));
+}
+
+TEST(DraftPathTest, ACommitWithAGapIsAnError) {
+  DraftPath path = MakePath();
+  EXPECT_EQ(path.OnCommit(4, {7}).code(), absl::StatusCode::kInternal);
+  EXPECT_EQ(path.OnCommit(-1, {1}).code(), absl::StatusCode::kInternal);
+}
+
+TEST(DraftPathTest, ACommitThatContradictsAnEarlierOneIsAnError) {
+  DraftPath path = MakePath();
+  ASSERT_TRUE(path.OnCommit(3, {7, 8}).ok());
+  const absl::Status status = path.OnCommit(3, {7, 9, 9});
+  EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("at position 4"));
+  EXPECT_EQ(path.committed_length(), 5);
+}
+
+TEST(DraftPathTest, ARewindProposesAgainWhatItHoldsWithoutDrafting) {
+  DraftPath path = MakePath(2, 4);
+  Work(&path, {{7, 8}, {9, 6}});
+  ASSERT_TRUE(path.OnRewind(3).ok());
+  EXPECT_THAT(Work(&path, {}), ElementsAre("@3 3 [7 8]", "@5 3 [9 6]"));
+}
+
+TEST(DraftPathTest, ARewindAfterACommitProposesWhatIsLeft) {
+  DraftPath path = MakePath(2, 4);
+  Work(&path, {{7, 8}, {9, 6}});
+  ASSERT_TRUE(path.OnCommit(3, {7}).ok());
+  ASSERT_TRUE(path.OnRewind(4).ok());
+  // Three are held; one more would not make a full run within the window.
+  EXPECT_THAT(Work(&path, {{5, 5}}), ElementsAre("@4 4 [8 9]", "@6 4 [6]"));
+}
+
+TEST(DraftPathTest, ARewindBelowItsCommitsProposesNoneOfThem) {
+  DraftPath path = MakePath(2, 2);
+  Work(&path, {{7, 8}});
+  ASSERT_TRUE(path.OnCommit(3, {7}).ok());
+  ASSERT_TRUE(path.OnRewind(3).ok());
+  EXPECT_THAT(Work(&path, {}), ElementsAre("@4 4 [8]"));
+}
+
+TEST(DraftPathTest, ARewindBeyondItsCommitsIsRefused) {
+  DraftPath path = MakePath();
+  EXPECT_EQ(path.OnRewind(4).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(path.OnRewind(-1).code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(DraftPathTest, ATuneChangesRunsAndWindow) {
+  DraftPath path = MakePath(2, 2);
+  Work(&path, {{7, 8}});
+  ASSERT_TRUE(path.OnTune(3, 5).ok());
+  EXPECT_THAT(Work(&path, {{4, 5, 6}}), ElementsAre("draft 3", "@5 3 [4 5 6]"));
+}
+
+TEST(DraftPathTest, ATuneKeepsWhatIsAbsentAndItsLimits) {
+  DraftPath path = MakePath(2, 4);
+  EXPECT_EQ(path.OnTune(5, std::nullopt).code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(path.OnTune(std::nullopt, 1).code(),
+            absl::StatusCode::kInvalidArgument);
+  ASSERT_TRUE(path.OnTune(4, std::nullopt).ok());
+  EXPECT_THAT(Work(&path, {{5, 6, 7, 8}}),
+              ElementsAre("draft 4", "@3 3 [5 6 7 8]"));
+}
+
+TEST(DraftPathTest, ASmallerWindowHoldsBackWhatLiesBeyondIt) {
+  DraftPath path = MakePath(2, 4);
+  Work(&path, {{7, 8}, {9, 6}});
+  ASSERT_TRUE(path.OnTune(std::nullopt, 2).ok());
+  ASSERT_TRUE(path.OnRewind(3).ok());
+  EXPECT_THAT(Work(&path, {}), ElementsAre("@3 3 [7 8]"));
+  ASSERT_TRUE(path.OnCommit(3, {7, 8}).ok());
+  EXPECT_THAT(Work(&path, {}), ElementsAre("@5 5 [9 6]"));
+}
+
+TEST(DraftPathTest, ConfidenceGoesWithItsRunOnly) {
+  DraftPath path = MakePath(2, 2);
+  ASSERT_EQ(path.NextWork().kind, Kind::kDraft);
+  path.OnDrafted({{7, 8}, .5f});
+  EXPECT_EQ(path.NextWork().proposal.confidence, .5f);
+  ASSERT_TRUE(path.OnRewind(3).ok());
+  EXPECT_EQ(path.NextWork().proposal.confidence, 0);
+}
+
+}  // namespace
+}  // namespace specwire

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/model/ggml_types.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "absl/strings/escaping.h"
+#include "common/base/sha256.h"
+#include "common/model/gguf.h"
+#include "nlohmann/json.hpp"
+
+namespace specwire {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr char kModelPath[] =
+    SPECWIRE_MODEL_DIR "/SmolLM2-135M-Instruct.Q4_1.gguf";
+
+nlohmann::json LoadGolden() {
+  std::ifstream file(SPECWIRE_TEST_DATA "/ggml_blocks.json");
+  return nlohmann::json::parse(file);
+}
+
+GgmlType TypeNamed(const std::string& name) {
+  for (uint32_t value = 0; value < 64; ++value) {
+    if (GgmlTypeName(value) == name) return *KnownGgmlType(value);
+  }
+  ADD_FAILURE() << "no type " << name;
+  return GgmlType::kF32;
+}
+
+std::string Unhex(const nlohmann::json& text) {
+  return absl::HexStringToBytes(text.get<std::string>());
+}
+
+// A tensor of one row over `data`, which must outlive it.
+GgufTensor RowOver(GgmlType type, const std::string& data) {
+  GgufTensor tensor;
+  tensor.name = "row";
+  tensor.type = type;
+  tensor.data = absl::MakeConstSpan(
+      reinterpret_cast<const uint8_t*>(data.data()), data.size());
+  const GgmlTypeInfo& info = InfoOf(type);
+  tensor.shape = {static_cast<int64_t>(data.size()) / info.block_bytes *
+                  info.block_size};
+  return tensor;
+}
+
+TEST(GgmlTypesTest, ExpandsBlocksBitEqualToTheGgufPackage) {
+  const nlohmann::json golden = LoadGolden();
+  ASSERT_EQ(golden["blocks"].size(), 5u);
+  for (const nlohmann::json& entry : golden["blocks"]) {
+    SCOPED_TRACE(entry["type"].get<std::string>());
+    const std::string data = Unhex(entry["data"]);
+    const std::string expected = Unhex(entry["values"]);
+    const GgufTensor tensor = RowOver(TypeNamed(entry["type"]), data);
+    std::vector<float> values(static_cast<size_t>(tensor.num_elements()));
+    ASSERT_EQ(values.size() * sizeof(float), expected.size());
+    const absl::Status status = ExpandToFloat(tensor, absl::MakeSpan(values));
+    ASSERT_TRUE(status.ok()) << status;
+    for (size_t i = 0; i < values.size(); ++i) {
+      uint32_t bits;
+      std::memcpy(&bits, expected.data() + 4 * i, sizeof(bits));
+      ASSERT_EQ(std::bit_cast<uint32_t>(values[i]), bits) << "value " << i;
+    }
+  }
+}
+
+TEST(GgmlTypesTest, CopiesFloatsAsTheyAre) {
+  const std::vector<float> expected = {
+      0.0f, -0.0f, 1.5f, std::numeric_limits<float>::denorm_min()};
+  std::string data(16, '\0');
+  std::memcpy(data.data(), expected.data(), 16);
+  std::vector<float> values(4);
+  ASSERT_TRUE(
+      ExpandToFloat(RowOver(GgmlType::kF32, data), absl::MakeSpan(values))
+          .ok());
+  EXPECT_EQ(std::memcmp(values.data(), expected.data(), 16), 0);
+}
+
+TEST(GgmlTypesTest, ConvertsEveryHalfExactly) {
+  for (uint32_t bits = 0; bits < 0x10000; ++bits) {
+    const int exponent = static_cast<int>(bits >> 10 & 31);
+    const int mantissa = static_cast<int>(bits & 1023);
+    const float value = HalfToFloat(static_cast<uint16_t>(bits));
+    ASSERT_EQ(std::signbit(value), bits >= 0x8000) << bits;
+    if (exponent == 31) {
+      ASSERT_EQ(std::isinf(value), mantissa == 0) << bits;
+      ASSERT_EQ(std::isnan(value), mantissa != 0) << bits;
+      continue;
+    }
+    const double magnitude = exponent == 0
+                                 ? std::ldexp(mantissa, -24)
+                                 : std::ldexp(1024 + mantissa, exponent - 25);
+    ASSERT_EQ(std::fabs(static_cast<double>(value)), magnitude) << bits;
+  }
+}
+
+TEST(GgmlTypesTest, RefusesScalesAndValuesThatAreNotFinite) {
+  struct Case {
+    GgmlType type;
+    size_t place;  // of a half (or the upper half of a float) in block 1
+  };
+  for (const Case& c : {Case{GgmlType::kF32, 2},
+                        Case{GgmlType::kF16, 0},
+                        Case{GgmlType::kBF16, 0},
+                        Case{GgmlType::kQ4_0, 0},
+                        Case{GgmlType::kQ4_1, 0},
+                        Case{GgmlType::kQ4_1, 2},
+                        Case{GgmlType::kQ8_0, 0}}) {
+    const GgmlTypeInfo& info = InfoOf(c.type);
+    SCOPED_TRACE(info.name);
+    const size_t block = static_cast<size_t>(info.block_bytes);
+    std::string data(3 * block, '\0');
+    std::vector<float> values(3 * static_cast<size_t>(info.block_size));
+    ASSERT_TRUE(
+        ExpandToFloat(RowOver(c.type, data), absl::MakeSpan(values)).ok());
+    // Infinity, then NaN: 0x7f80 and 0x7fff, or 0x7c00 and 0x7fff for halves.
+    const bool wide = c.type == GgmlType::kF32 || c.type == GgmlType::kBF16;
+    for (const int pattern : {wide ? 0x7f80 : 0x7c00, 0x7fff, 0xffff}) {
+      const uint16_t bits = static_cast<uint16_t>(pattern);
+      std::memcpy(data.data() + block + c.place, &bits, sizeof(bits));
+      const absl::Status status =
+          ExpandToFloat(RowOver(c.type, data), absl::MakeSpan(values));
+      EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+      EXPECT_THAT(std::string(status.message()),
+                  HasSubstr(info.block_size == 1
+                                ? "tensor row: value 1 is not finite"
+                                : "tensor row: the scale of block 1 is not "
+                                  "finite"));
+    }
+  }
+}
+
+TEST(GgmlTypesTest, RefusesAnOutputOfAnotherSize) {
+  const std::string data(34, '\0');
+  std::vector<float> values(31);
+  EXPECT_EQ(
+      ExpandToFloat(RowOver(GgmlType::kQ8_0, data), absl::MakeSpan(values))
+          .code(),
+      absl::StatusCode::kInvalidArgument);
+}
+
+TEST(GgmlTypesTest, NamesTypesThatItDoesNotKnow) {
+  EXPECT_EQ(GgmlTypeName(12), "Q4_K");
+  EXPECT_EQ(GgmlTypeName(31), "unknown (31)");
+  EXPECT_EQ(GgmlTypeName(4000000000u), "unknown (4000000000)");
+  EXPECT_FALSE(KnownGgmlType(12).has_value());
+  EXPECT_FALSE(KnownGgmlType(4000000000u).has_value());
+}
+
+TEST(GgmlTypesTest, ExpandsTheDefaultModelBitEqualToTheGgufPackage) {
+  if (!std::filesystem::exists(kModelPath)) GTEST_SKIP() << "no " << kModelPath;
+  auto file = GgufFile::Open(kModelPath);
+  ASSERT_TRUE(file.ok()) << file.status();
+  const nlohmann::json golden = LoadGolden();
+  ASSERT_EQ(golden["tensors"].size(), 4u);
+  for (const nlohmann::json& entry : golden["tensors"]) {
+    SCOPED_TRACE(entry["name"].get<std::string>());
+    auto tensor =
+        (*file)->FindTensor(entry["name"].get<std::string>(),
+                            entry["shape"].get<std::vector<int64_t>>());
+    ASSERT_TRUE(tensor.ok()) << tensor.status();
+    EXPECT_EQ((*tensor)->type, TypeNamed(entry["type"]));
+    std::vector<float> values(static_cast<size_t>((*tensor)->num_elements()));
+    ASSERT_TRUE(ExpandToFloat(**tensor, absl::MakeSpan(values)).ok());
+    Sha256 sha;
+    sha.Update(absl::string_view(reinterpret_cast<const char*>(values.data()),
+                                 values.size() * sizeof(float)));
+    EXPECT_EQ(sha.FinishHex(), entry["sha256"].get<std::string>());
+  }
+}
+
+}  // namespace
+}  // namespace specwire

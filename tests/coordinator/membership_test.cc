@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Nodes come, go and come back, over real gRPC.
+
+#include <memory>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/rpc/channel.h"
+#include "coordinator/coordinator.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/testing/in_process_cluster.h"
+
+namespace specwire::coordinator {
+namespace {
+
+using ::testing::HasSubstr;
+
+// Reports are quick, so that silence is.
+CoordinatorOptions QuickOptions() {
+  CoordinatorOptions options;
+  options.report_interval = absl::Milliseconds(20);
+  options.max_silence = absl::Milliseconds(300);
+  return options;
+}
+
+v1::ListNodesResponse ListNodes(InProcessCluster* cluster) {
+  grpc::ClientContext context;
+  v1::ListNodesResponse response;
+  EXPECT_TRUE(cluster->cluster()
+                  ->ListNodes(&context, v1::ListNodesRequest(), &response)
+                  .ok());
+  return response;
+}
+
+// The latest node of a name.
+v1::Node FindNode(InProcessCluster* cluster, const std::string& name) {
+  v1::Node found;
+  const v1::ListNodesResponse response = ListNodes(cluster);
+  for (const v1::Node& node : response.nodes()) {
+    if (node.registration().name() == name) found = node;
+  }
+  return found;
+}
+
+bool WaitState(InProcessCluster* cluster,
+               const std::string& name,
+               v1::NodeState state) {
+  return Eventually([&] { return FindNode(cluster, name).state() == state; });
+}
+
+TEST(MembershipTest, ListsAllThatIsKnownOfANode) {
+  InProcessCluster cluster(QuickOptions());
+  const FakeVerifier* verifier = cluster.AddVerifier();
+  const FakeDrafter* drafter = cluster.AddDrafter();
+  ASSERT_TRUE(cluster.WaitServing(1, 1));
+  const v1::ListNodesResponse response = ListNodes(&cluster);
+  ASSERT_EQ(response.nodes_size(), 2);
+  const v1::Node& draft = response.nodes(0);
+  EXPECT_EQ(draft.registration().name(), "draft-1");
+  EXPECT_EQ(draft.registration().role(), v1::NODE_ROLE_DRAFT);
+  EXPECT_EQ(draft.registration().address(), drafter->address());
+  EXPECT_EQ(draft.state(), v1::NODE_STATE_SERVING);
+  EXPECT_EQ(draft.reason(), "");
+  EXPECT_EQ(draft.drafter(), "oracle");
+  const v1::Node& target = response.nodes(1);
+  EXPECT_EQ(target.registration().name(), "verifier-1");
+  EXPECT_EQ(target.registration().role(), v1::NODE_ROLE_VERIFIER);
+  EXPECT_EQ(target.registration().address(), verifier->address());
+  EXPECT_EQ(target.registration().pid(), 1);
+  EXPECT_EQ(target.model().name(), "fake");
+  EXPECT_EQ(target.model().model_digest(), FakeModel().Info().model_digest);
+  EXPECT_EQ(target.model().vocabulary_fingerprint(), FakeModel().Fingerprint());
+  EXPECT_EQ(target.model().max_num_sequences(), 64);
+}
+
+TEST(MembershipTest, NodesMayStartInAnyOrder) {
+  for (const bool drafter_first : {true, false}) {
+    InProcessCluster cluster(QuickOptions());
+    FakeDrafterOptions drafter;
+    drafter.vocabulary_fingerprint = FakeModel().Fingerprint();
+    if (drafter_first) {
+      cluster.AddDrafter(drafter);
+      ASSERT_TRUE(WaitState(&cluster, "draft-1", v1::NODE_STATE_INCOMPATIBLE));
+      cluster.AddVerifier();
+    } else {
+      cluster.AddVerifier();
+      ASSERT_TRUE(cluster.WaitServing(1, 0));
+      cluster.AddDrafter(drafter);
+    }
+    EXPECT_TRUE(cluster.WaitServing(1, 1));
+  }
+}
+
+TEST(MembershipTest, DrafterOfAnotherVocabularyIsIncompatible) {
+  InProcessCluster cluster(QuickOptions());
+  FakeDrafterOptions drafter;
+  drafter.vocabulary_fingerprint = "abcdef";
+  cluster.AddDrafter(drafter);
+  cluster.AddVerifier();
+  ASSERT_TRUE(cluster.WaitServing(1, 0));
+  ASSERT_TRUE(WaitState(&cluster, "draft-1", v1::NODE_STATE_INCOMPATIBLE));
+  EXPECT_THAT(FindNode(&cluster, "draft-1").reason(), HasSubstr("abcdef"));
+  // It gets no work.
+  const GenerateResult result = cluster.Generate(GreedyRequest("hello", 20));
+  EXPECT_TRUE(result.status.ok()) << result.status;
+  EXPECT_EQ(result.finished.speculation().num_drafted_tokens(), 0);
+}
+
+TEST(MembershipTest, AsksAgainUntilTheNodeAnswers) {
+  InProcessCluster cluster(QuickOptions());
+  FakeVerifierOptions verifier;
+  verifier.failing_probes = 3;
+  cluster.AddVerifier(verifier);
+  EXPECT_TRUE(cluster.WaitServing(1, 0));
+}
+
+TEST(MembershipTest, LostJoinStreamIsGoneWithReason) {
+  InProcessCluster cluster(QuickOptions());
+  FakeDrafter* drafter = cluster.AddDrafter();
+  ASSERT_TRUE(cluster.WaitServing(0, 1));
+  drafter->Kill();
+  ASSERT_TRUE(WaitState(&cluster, "draft-1", v1::NODE_STATE_GONE));
+  EXPECT_NE(FindNode(&cluster, "draft-1").reason(), "");
+}
+
+TEST(MembershipTest, RestartedNodeServesUnderItsName) {
+  InProcessCluster cluster(QuickOptions());
+  FakeVerifier* first = cluster.AddVerifier();
+  ASSERT_TRUE(cluster.WaitServing(1, 0));
+  const std::string id = FindNode(&cluster, "verifier-1").node_id();
+  first->Kill();
+  cluster.AddVerifier();
+  EXPECT_TRUE(Eventually([&] {
+    const v1::Node node = FindNode(&cluster, "verifier-1");
+    return node.state() == v1::NODE_STATE_SERVING && node.node_id() != id;
+  }));
+}
+
+TEST(MembershipTest, SecondNodeOfALiveNameIsRefused) {
+  InProcessCluster cluster(QuickOptions());
+  cluster.AddVerifier();
+  ASSERT_TRUE(cluster.WaitServing(1, 0));
+  cluster.AddVerifier();
+  absl::SleepFor(absl::Milliseconds(300));
+  EXPECT_EQ(ListNodes(&cluster).nodes_size(), 1);
+}
+
+TEST(MembershipTest, NodesRejoinARestartedCoordinator) {
+  InProcessCluster cluster(QuickOptions());
+  cluster.AddVerifier();
+  cluster.AddDrafter();
+  ASSERT_TRUE(cluster.WaitServing(1, 1));
+  cluster.StopCoordinator();
+  cluster.StartCoordinator();
+  ASSERT_TRUE(cluster.WaitServing(1, 1));
+  const GenerateResult result = cluster.Generate(GreedyRequest("hello", 20));
+  EXPECT_TRUE(result.status.ok()) << result.status;
+}
+
+// A Join stream of our own making.
+class RawJoin {
+ public:
+  explicit RawJoin(InProcessCluster* cluster) {
+    context_.set_deadline(absl::ToChronoTime(absl::Now() + absl::Seconds(10)));
+    stream_ = cluster->cluster()->Join(&context_);
+  }
+  void Register(const std::string& name) {
+    v1::JoinRequest request;
+    v1::NodeRegistration* registration = request.mutable_registration();
+    registration->set_name(name);
+    registration->set_role(v1::NODE_ROLE_VERIFIER);
+    // Nothing answers there.
+    registration->set_address("127.0.0.1:1");
+    registration->set_incarnation_id("x");
+    stream_->Write(request);
+  }
+  // The accepted answer; false if the stream has ended.
+  bool Read(v1::JoinResponse* response) { return stream_->Read(response); }
+  bool Write(const v1::JoinRequest& request) { return stream_->Write(request); }
+  grpc::Status Finish() { return stream_->Finish(); }
+
+ private:
+  grpc::ClientContext context_;
+  std::unique_ptr<grpc::ClientReaderWriter<v1::JoinRequest, v1::JoinResponse>>
+      stream_;
+};
+
+TEST(MembershipTest, FirstMessageMustBeARegistration) {
+  InProcessCluster cluster(QuickOptions());
+  RawJoin join(&cluster);
+  v1::JoinRequest request;
+  request.mutable_load();
+  join.Write(request);
+  v1::JoinResponse response;
+  EXPECT_FALSE(join.Read(&response));
+  const grpc::Status status = join.Finish();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(status.error_message(), HasSubstr("registration"));
+}
+
+TEST(MembershipTest, RefusesBadRegistration) {
+  InProcessCluster cluster(QuickOptions());
+  RawJoin join(&cluster);
+  join.Register("");
+  v1::JoinResponse response;
+  EXPECT_FALSE(join.Read(&response));
+  const grpc::Status status = join.Finish();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(status.error_message(), HasSubstr("registration.name"));
+}
+
+TEST(MembershipTest, UnreachableNodeStaysJoiningWithReason) {
+  InProcessCluster cluster(QuickOptions());
+  RawJoin join(&cluster);
+  join.Register("v");
+  v1::JoinResponse response;
+  ASSERT_TRUE(join.Read(&response));
+  EXPECT_EQ(response.accepted().report_interval_ms(), 20);
+  EXPECT_NE(response.accepted().node_id(), "");
+  EXPECT_TRUE(Eventually([&] {
+    const v1::Node node = FindNode(&cluster, "v");
+    return node.state() == v1::NODE_STATE_JOINING &&
+           node.reason().find("cannot be asked") != std::string::npos;
+  }));
+}
+
+TEST(MembershipTest, SilentNodeIsSuspectAndComesBack) {
+  InProcessCluster cluster(QuickOptions());
+  RawJoin join(&cluster);
+  join.Register("v");
+  ASSERT_TRUE(WaitState(&cluster, "v", v1::NODE_STATE_SUSPECT));
+  v1::JoinRequest request;
+  request.mutable_load()->set_num_sequences(3);
+  ASSERT_TRUE(join.Write(request));
+  ASSERT_TRUE(WaitState(&cluster, "v", v1::NODE_STATE_JOINING));
+  EXPECT_EQ(FindNode(&cluster, "v").load().num_sequences(), 3);
+}
+
+TEST(MembershipTest, DrainAndStatsAreNotServedYet) {
+  InProcessCluster cluster(QuickOptions());
+  grpc::ClientContext drain;
+  v1::DrainNodeResponse drained;
+  EXPECT_EQ(cluster.cluster()
+                ->DrainNode(&drain, v1::DrainNodeRequest(), &drained)
+                .error_code(),
+            grpc::StatusCode::UNIMPLEMENTED);
+  grpc::ClientContext get;
+  v1::GetStatsResponse stats;
+  EXPECT_EQ(cluster.cluster()
+                ->GetStats(&get, v1::GetStatsRequest(), &stats)
+                .error_code(),
+            grpc::StatusCode::UNIMPLEMENTED);
+}
+
+}  // namespace
+}  // namespace specwire::coordinator

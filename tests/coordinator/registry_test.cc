@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "coordinator/registry.h"
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace specwire::coordinator {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+const absl::Time kStart = absl::FromUnixSeconds(1000);
+
+NodeIdentity Identity(const std::string& name,
+                      NodeRole role,
+                      int port,
+                      const std::string& incarnation = "") {
+  return {name,
+          role,
+          absl::StrCat("127.0.0.1:", port),
+          incarnation.empty() ? absl::StrCat(name, "-first") : incarnation,
+          7};
+}
+
+VerifierInfo Verifier(const std::string& digest,
+                      const std::string& fingerprint = "vocabulary") {
+  VerifierInfo info;
+  info.model.name = "model";
+  info.model.model_digest = digest;
+  info.vocabulary_fingerprint = fingerprint;
+  return info;
+}
+
+DrafterInfo Drafter(const std::string& name,
+                    const std::string& fingerprint = "") {
+  DrafterInfo info;
+  info.name = name;
+  info.vocabulary_fingerprint = fingerprint;
+  return info;
+}
+
+class RegistryTest : public ::testing::Test {
+ protected:
+  Registry::Registration Join(const NodeIdentity& identity,
+                              absl::Time now = kStart) {
+    const auto registration = registry_.Register(identity, now);
+    EXPECT_TRUE(registration.ok()) << registration.status();
+    return *registration;
+  }
+  Registry::Registration JoinVerifier(const std::string& name,
+                                      int port,
+                                      const VerifierInfo& info) {
+    const auto registration = Join(Identity(name, NodeRole::kVerifier, port));
+    registry_.OnVerifierInfo(registration.node_id, info);
+    return registration;
+  }
+  Registry::Registration JoinDrafter(const std::string& name,
+                                     int port,
+                                     const DrafterInfo& info) {
+    const auto registration = Join(Identity(name, NodeRole::kDraft, port));
+    registry_.OnDrafterInfo(registration.node_id, info);
+    return registration;
+  }
+  NodeInfo Node(const std::string& node_id) {
+    for (const NodeInfo& node : registry_.Nodes()) {
+      if (node.node_id == node_id) return node;
+    }
+    return {};
+  }
+  NodeState State(const Registry::Registration& registration) {
+    return Node(registration.node_id).state;
+  }
+
+  Registry registry_{
+      RegistryOptions{.max_silence = absl::Seconds(3), .max_gone_nodes = 4}};
+};
+
+TEST_F(RegistryTest, RefusesBadIdentitiesByField) {
+  const NodeIdentity good = Identity("n", NodeRole::kDraft, 1);
+  struct Case {
+    const char* field;
+    void (*spoil)(NodeIdentity*);
+  };
+  const Case cases[] = {
+      {"registration.name", [](NodeIdentity* i) { i->name = ""; }},
+      {"registration.name",
+       [](NodeIdentity* i) { i->name = std::string(65, 'a'); }},
+      {"registration.name", [](NodeIdentity* i) { i->name = "a\nb"; }},
+      {"registration.name", [](NodeIdentity* i) { i->name = "\xc3\xa4"; }},
+      {"registration.incarnation_id",
+       [](NodeIdentity* i) { i->incarnation_id = ""; }},
+      {"registration.incarnation_id",
+       [](NodeIdentity* i) { i->incarnation_id = std::string(65, 'a'); }},
+      {"registration.address", [](NodeIdentity* i) { i->address = ""; }},
+      {"registration.address", [](NodeIdentity* i) { i->address = "host"; }},
+      {"registration.address", [](NodeIdentity* i) { i->address = "host:0"; }},
+      {"registration.address",
+       [](NodeIdentity* i) { i->address = "host:65536"; }},
+  };
+  for (const Case& c : cases) {
+    NodeIdentity identity = good;
+    c.spoil(&identity);
+    const absl::Status status = registry_.Register(identity, kStart).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(status.message()), HasSubstr(c.field));
+  }
+  EXPECT_THAT(registry_.Nodes(), IsEmpty());
+}
+
+TEST_F(RegistryTest, VerifierServesOnceItHasToldItsModel) {
+  const auto registration = Join(Identity("v", NodeRole::kVerifier, 1));
+  EXPECT_FALSE(registration.known);
+  EXPECT_EQ(State(registration), NodeState::kJoining);
+  EXPECT_FALSE(registry_.AcquireVerifier("d", {}).ok());
+  registry_.OnVerifierInfo(registration.node_id, Verifier("d"));
+  EXPECT_EQ(State(registration), NodeState::kServing);
+  EXPECT_EQ(Node(registration.node_id).reason, "");
+  EXPECT_TRUE(registry_.AcquireVerifier("d", {}).ok());
+}
+
+TEST_F(RegistryTest, FailedProbeIsTheReasonForJoining) {
+  const auto registration = Join(Identity("v", NodeRole::kVerifier, 1));
+  registry_.OnProbeFailed(registration.node_id, absl::UnavailableError("x"));
+  EXPECT_EQ(State(registration), NodeState::kJoining);
+  EXPECT_THAT(Node(registration.node_id).reason, HasSubstr("x"));
+}
+
+TEST_F(RegistryTest, ReconnectingIncarnationIsTheSameNode) {
+  const auto first = JoinVerifier("v", 1, Verifier("d"));
+  registry_.OnDetached(first, "lost");
+  EXPECT_EQ(State(first), NodeState::kGone);
+  EXPECT_EQ(Node(first.node_id).reason, "lost");
+  const auto second = Join(Identity("v", NodeRole::kVerifier, 1));
+  EXPECT_EQ(second.node_id, first.node_id);
+  EXPECT_TRUE(second.known);
+  EXPECT_EQ(State(second), NodeState::kServing);
+}
+
+TEST_F(RegistryTest, OldStreamOfReconnectedNodeNoLongerCounts) {
+  const auto first = JoinVerifier("v", 1, Verifier("d"));
+  const auto second = Join(Identity("v", NodeRole::kVerifier, 1));
+  registry_.OnDetached(first, "lost");
+  EXPECT_EQ(State(second), NodeState::kServing);
+  EXPECT_FALSE(registry_.OnLoad(first, {}, kStart));
+  EXPECT_TRUE(registry_.OnLoad(second, {}, kStart));
+}
+
+TEST_F(RegistryTest, RestartedNodeReplacesItsFormerSelf) {
+  const auto first = JoinVerifier("v", 1, Verifier("d"));
+  const auto second = Join(Identity("v", NodeRole::kVerifier, 1, "second"));
+  EXPECT_NE(second.node_id, first.node_id);
+  EXPECT_FALSE(second.known);
+  EXPECT_EQ(State(first), NodeState::kGone);
+  EXPECT_THAT(Node(first.node_id).reason, HasSubstr("replaced"));
+  EXPECT_EQ(State(second), NodeState::kJoining);
+  EXPECT_FALSE(registry_.OnLoad(first, {}, kStart));
+}
+
+TEST_F(RegistryTest, RefusesNameOfLiveNodeElsewhere) {
+  const auto first = JoinVerifier("v", 1, Verifier("d"));
+  const absl::Status status =
+      registry_.Register(Identity("v", NodeRole::kVerifier, 2, "other"), kStart)
+          .status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("'v'"));
+  EXPECT_EQ(State(first), NodeState::kServing);
+}
+
+TEST_F(RegistryTest, NameOfSuspectOrGoneNodeIsFree) {
+  const auto first = JoinVerifier("v", 1, Verifier("d"));
+  registry_.CheckSilence(kStart + absl::Seconds(4));
+  ASSERT_EQ(State(first), NodeState::kSuspect);
+  const auto second = Join(Identity("v", NodeRole::kVerifier, 2, "second"));
+  EXPECT_EQ(State(first), NodeState::kGone);
+  registry_.OnDetached(second, "lost");
+  const auto third = Join(Identity("v", NodeRole::kVerifier, 3, "third"));
+  EXPECT_EQ(State(third), NodeState::kJoining);
+}
+
+TEST_F(RegistryTest, SilentNodeIsSuspectUntilItReports) {
+  const auto verifier = JoinVerifier("v", 1, Verifier("d"));
+  registry_.CheckSilence(kStart + absl::Seconds(3));
+  EXPECT_EQ(State(verifier), NodeState::kServing);
+  registry_.CheckSilence(kStart + absl::Seconds(3) + absl::Nanoseconds(1));
+  EXPECT_EQ(State(verifier), NodeState::kSuspect);
+  EXPECT_THAT(Node(verifier.node_id).reason, HasSubstr("3s"));
+  EXPECT_FALSE(registry_.AcquireVerifier("d", {}).ok());
+  EXPECT_TRUE(registry_.OnLoad(verifier, {}, kStart + absl::Seconds(10)));
+  EXPECT_EQ(State(verifier), NodeState::kServing);
+}
+
+TEST_F(RegistryTest, DrainedNodeTakesNoWorkUntilItHasLeft) {
+  const auto verifier = JoinVerifier("v", 1, Verifier("d"));
+  EXPECT_TRUE(registry_.Drain(verifier.node_id, "an operator wants it").ok());
+  EXPECT_EQ(State(verifier), NodeState::kDraining);
+  EXPECT_FALSE(registry_.AcquireVerifier("d", {}).ok());
+  registry_.OnLoad(verifier, {}, kStart);
+  EXPECT_EQ(State(verifier), NodeState::kDraining);
+  registry_.OnDetached(verifier, "it has left");
+  EXPECT_EQ(State(verifier), NodeState::kGone);
+  EXPECT_EQ(registry_.Drain(verifier.node_id, "again").code(),
+            absl::StatusCode::kNotFound);
+}
+
+TEST_F(RegistryTest, DrafterOfForeignVocabularyIsIncompatibleAndRejudged) {
+  const auto any = JoinDrafter("any", 1, Drafter("ngram"));
+  EXPECT_EQ(State(any), NodeState::kServing);
+  const auto drafter = JoinDrafter("d", 2, Drafter("model", "aaaa"));
+  EXPECT_EQ(State(drafter), NodeState::kIncompatible);
+  EXPECT_THAT(Node(drafter.node_id).reason, HasSubstr("no verifier"));
+  const auto other = JoinVerifier("v1", 3, Verifier("d1", "bbbb"));
+  EXPECT_EQ(State(drafter), NodeState::kIncompatible);
+  EXPECT_THAT(Node(drafter.node_id).reason, HasSubstr("aaaa"));
+  EXPECT_THAT(Node(drafter.node_id).reason, HasSubstr("bbbb"));
+  const auto fitting = JoinVerifier("v2", 4, Verifier("d2", "aaaa"));
+  EXPECT_EQ(State(drafter), NodeState::kServing);
+  registry_.OnDetached(fitting, "lost");
+  EXPECT_EQ(State(drafter), NodeState::kIncompatible);
+  registry_.OnDetached(other, "lost");
+  EXPECT_EQ(State(any), NodeState::kServing);
+}
+
+TEST_F(RegistryTest, CountsDraftersThatBeginToServe) {
+  EXPECT_EQ(registry_.drafters_gained(), 0);
+  JoinDrafter("any", 1, Drafter("ngram"));
+  EXPECT_EQ(registry_.drafters_gained(), 1);
+  JoinDrafter("d", 2, Drafter("model", "aaaa"));
+  EXPECT_EQ(registry_.drafters_gained(), 1);
+  JoinVerifier("v", 3, Verifier("d", "aaaa"));
+  EXPECT_EQ(registry_.drafters_gained(), 2);
+}
+
+TEST_F(RegistryTest, PicksLeastLoadedVerifierOfTheDigest) {
+  const auto a = JoinVerifier("a", 1, Verifier("d"));
+  const auto b = JoinVerifier("b", 2, Verifier("d"));
+  JoinVerifier("c", 3, Verifier("other"));
+  std::vector<std::string> picked;
+  for (int i = 0; i < 4; ++i) {
+    picked.push_back(registry_.AcquireVerifier("d", {})->identity.name);
+  }
+  EXPECT_THAT(picked, ElementsAre("a", "b", "a", "b"));
+  // What others run there counts too.
+  registry_.OnLoad(a, {.num_sequences = 5}, kStart);
+  EXPECT_EQ(registry_.AcquireVerifier("d", {})->identity.name, "b");
+  registry_.OnLoad(a, {.num_sequences = 0}, kStart);
+  registry_.Release(a.node_id);
+  EXPECT_EQ(registry_.AcquireVerifier("d", {})->identity.name, "a");
+  EXPECT_EQ(Node(b.node_id).num_running, 3);
+}
+
+TEST_F(RegistryTest, LeavesOutExcludedNodes) {
+  const auto a = JoinVerifier("a", 1, Verifier("d"));
+  const auto b = JoinVerifier("b", 2, Verifier("d"));
+  EXPECT_EQ(registry_.AcquireVerifier("d", {a.node_id})->identity.name, "b");
+  EXPECT_EQ(
+      registry_.AcquireVerifier("d", {a.node_id, b.node_id}).status().code(),
+      absl::StatusCode::kUnavailable);
+}
+
+TEST_F(RegistryTest, PicksDrafterByVocabularyAndName) {
+  JoinVerifier("v", 1, Verifier("d", "aaaa"));
+  JoinVerifier("w", 2, Verifier("e", "bbbb"));
+  JoinDrafter("p", 3, Drafter("ngram"));
+  JoinDrafter("q", 4, Drafter("model", "aaaa"));
+  EXPECT_EQ(registry_.AcquireDrafter("aaaa", "model", {})->identity.name, "q");
+  EXPECT_EQ(registry_.AcquireDrafter("aaaa", "ngram", {})->identity.name, "p");
+  EXPECT_EQ(registry_.AcquireDrafter("bbbb", "", {})->identity.name, "p");
+  EXPECT_FALSE(registry_.AcquireDrafter("bbbb", "model", {}).ok());
+  EXPECT_THAT(registry_.DrafterNames("aaaa"), ElementsAre("model", "ngram"));
+  EXPECT_THAT(registry_.DrafterNames("bbbb"), ElementsAre("ngram"));
+  EXPECT_EQ(registry_.CountDrafters("aaaa"), 2);
+}
+
+TEST_F(RegistryTest, KeepsOnlyTheLatestGoneNodes) {
+  std::vector<std::string> ids;
+  for (int i = 0; i < 10; ++i) {
+    const auto node = JoinDrafter(absl::StrCat("n", i), 1 + i, Drafter("x"));
+    registry_.OnDetached(node, "lost");
+    ids.push_back(node.node_id);
+  }
+  const auto live = JoinDrafter("live", 99, Drafter("x"));
+  const std::vector<NodeInfo> nodes = registry_.Nodes();
+  ASSERT_EQ(nodes.size(), 5u);
+  EXPECT_EQ(Node(ids[5]).node_id, "");
+  EXPECT_EQ(Node(ids[6]).node_id, ids[6]);
+  EXPECT_EQ(State(live), NodeState::kServing);
+  // Streams may end on a node that is no longer listed.
+  registry_.Release(ids[0]);
+}
+
+TEST_F(RegistryTest, ListsByRoleThenName) {
+  JoinVerifier("b", 1, Verifier("d"));
+  JoinVerifier("a", 2, Verifier("d"));
+  JoinDrafter("z", 3, Drafter("x"));
+  std::vector<std::string> names;
+  for (const NodeInfo& node : registry_.Nodes()) {
+    names.push_back(node.identity.name);
+  }
+  EXPECT_THAT(names, ElementsAre("z", "a", "b"));
+}
+
+TEST_F(RegistryTest, SaysWhyNoVerifierServes) {
+  EXPECT_THAT(registry_.WhyNoVerifier(""), HasSubstr("has joined"));
+  const auto verifier = Join(Identity("v", NodeRole::kVerifier, 1));
+  registry_.OnProbeFailed(verifier.node_id,
+                          absl::UnavailableError("10.0.0.1:99 refused"));
+  EXPECT_THAT(registry_.WhyNoVerifier(""), HasSubstr("'v' is joining"));
+  // Addresses are for operators.
+  EXPECT_THAT(registry_.WhyNoVerifier(""),
+              ::testing::Not(HasSubstr("10.0.0.1")));
+  registry_.OnVerifierInfo(verifier.node_id, Verifier("d"));
+  registry_.CheckSilence(kStart + absl::Seconds(9));
+  EXPECT_THAT(registry_.WhyNoVerifier("d"), HasSubstr("'v' is suspect"));
+  EXPECT_THAT(registry_.WhyNoVerifier("e"), HasSubstr("no other verifier"));
+}
+
+}  // namespace
+}  // namespace specwire::coordinator

@@ -1,0 +1,720 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "coordinator/request_machine.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+namespace specwire::coordinator {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::StartsWith;
+
+std::string Ids(const std::vector<int32_t>& ids) {
+  return absl::StrCat("[", absl::StrJoin(ids, " "), "]");
+}
+
+// Actions as text, so that a test can list what it expects.
+struct Printer {
+  std::string operator()(const OpenVerifier& a) const {
+    return absl::StrCat("OpenVerifier ",
+                        Ids(a.tokens),
+                        " source ",
+                        a.source,
+                        " until ",
+                        a.decode_until,
+                        " patience ",
+                        absl::FormatDuration(a.patience),
+                        " rows ",
+                        a.max_draft_rows);
+  }
+  std::string operator()(const SendProposal& a) const {
+    return absl::StrCat("SendProposal ",
+                        a.proposal.source,
+                        " @",
+                        a.proposal.position,
+                        " ",
+                        Ids(a.proposal.tokens));
+  }
+  std::string operator()(const SendDecodeTune& a) const {
+    return absl::StrCat(
+        "SendDecodeTune",
+        a.patience.has_value()
+            ? absl::StrCat(" patience ", absl::FormatDuration(*a.patience))
+            : "",
+        a.decode_until.has_value() ? absl::StrCat(" until ", *a.decode_until)
+                                   : "");
+  }
+  std::string operator()(const OpenDrafter& a) const {
+    return absl::StrCat("OpenDrafter ", a.source, " ", Ids(a.tokens));
+  }
+  std::string operator()(const SendCommit& a) const {
+    return absl::StrCat(
+        "SendCommit ", a.source, " @", a.position, " ", Ids(a.tokens));
+  }
+  std::string operator()(const SendRewind& a) const {
+    return absl::StrCat("SendRewind ", a.source, " @", a.position);
+  }
+  std::string operator()(const CloseVerifier&) const { return "CloseVerifier"; }
+  std::string operator()(const CloseDrafter& a) const {
+    return absl::StrCat("CloseDrafter ", a.source);
+  }
+  std::string operator()(const ArmDrafterTimer& a) const {
+    return absl::StrCat("ArmDrafterTimer ", a.source, " owed ", a.owed);
+  }
+  std::string operator()(const EmitTokens& a) const {
+    return absl::StrCat("EmitTokens #",
+                        a.first_index,
+                        " ",
+                        Ids(a.tokens),
+                        " accepted ",
+                        a.num_accepted);
+  }
+  std::string operator()(const FinishRequest& a) const {
+    const char* reason = "";
+    switch (a.reason) {
+      case FinishReason::kNone:
+        reason = "none";
+        break;
+      case FinishReason::kStop:
+        reason = "stop";
+        break;
+      case FinishReason::kLength:
+        reason = "length";
+        break;
+      case FinishReason::kAborted:
+        reason = "aborted";
+        break;
+      case FinishReason::kError:
+        reason = "error";
+        break;
+    }
+    return absl::StrCat(
+        "FinishRequest ",
+        reason,
+        a.stop_token_id.has_value() ? absl::StrCat(" ", *a.stop_token_id) : "",
+        a.status.ok() ? "" : absl::StrCat(" ", a.status.ToString()));
+  }
+};
+
+std::vector<std::string> Text(const std::vector<Action>& actions) {
+  std::vector<std::string> text;
+  for (const Action& action : actions) {
+    text.push_back(std::visit(Printer(), action));
+  }
+  return text;
+}
+
+// A prompt of three tokens and ten to generate, in lock-step.
+RequestParams Params() {
+  RequestParams params;
+  params.prompt = {1, 2, 3};
+  params.max_tokens = 10;
+  params.speculation.run_length = 2;
+  params.speculation.window = 4;
+  params.speculation.patience = absl::InfiniteDuration();
+  params.vocab_size = 100;
+  params.credit = 100;
+  return params;
+}
+
+Proposal MakeRun(int32_t source,
+                 int position,
+                 int based_on,
+                 std::vector<int32_t> tokens) {
+  Proposal proposal;
+  proposal.source = source;
+  proposal.position = position;
+  proposal.based_on = based_on;
+  proposal.tokens = std::move(tokens);
+  return proposal;
+}
+
+Commit MakeCommit(int position,
+                  std::vector<int32_t> tokens,
+                  int num_proposed = 0,
+                  int num_accepted = 0) {
+  Commit commit;
+  commit.position = position;
+  commit.tokens = std::move(tokens);
+  commit.num_proposed = num_proposed;
+  commit.num_accepted = num_accepted;
+  return commit;
+}
+
+RequestMachine MakeStarted(const RequestParams& params = Params()) {
+  RequestMachine machine(params);
+  machine.Start();
+  return machine;
+}
+
+const absl::Status kCrash = absl::UnavailableError("crashed");
+
+// --- Start. ---
+
+TEST(RequestMachineTest, StartOpensTheDrafterAndTheVerifier) {
+  RequestMachine machine(Params());
+  EXPECT_THAT(Text(machine.Start()),
+              ElementsAre("OpenDrafter 1 [1 2 3]",
+                          "ArmDrafterTimer 1 owed 1",
+                          "OpenVerifier [1 2 3] source 1 until 103 patience inf"
+                          " rows 4"));
+}
+
+TEST(RequestMachineTest, StartWithoutSpeculationOpensTheVerifierAlone) {
+  RequestParams params = Params();
+  params.speculation.enabled = false;
+  RequestMachine machine(params);
+  EXPECT_THAT(Text(machine.Start()),
+              ElementsAre("OpenVerifier [1 2 3] source 0 until 103 patience 0"
+                          " rows 0"));
+  EXPECT_THAT(machine.OnDrafterAvailable(), IsEmpty());
+}
+
+TEST(RequestMachineTest, StartWithNothingToGenerateFinishes) {
+  RequestParams params = Params();
+  params.max_tokens = 0;
+  RequestMachine machine(params);
+  EXPECT_THAT(Text(machine.Start()), ElementsAre("FinishRequest length"));
+  EXPECT_TRUE(machine.finished());
+}
+
+// --- Commits. ---
+
+TEST(RequestMachineTest, ACommitIsEmittedAndToldToTheDrafter) {
+  RequestMachine machine = MakeStarted();
+  machine.OnProposal(MakeRun(1, 3, 3, {7, 8}));
+  EXPECT_THAT(Text(machine.OnCommit(MakeCommit(3, {7, 8, 9}, 2, 2))),
+              ElementsAre("EmitTokens #0 [7 8 9] accepted 2",
+                          "SendCommit 1 @3 [7 8 9]",
+                          "ArmDrafterTimer 1 owed 2"));
+  EXPECT_THAT(machine.log(), ElementsAre(1, 2, 3, 7, 8, 9));
+}
+
+TEST(RequestMachineTest, ACommitThatLeavesSomethingOutstandingArmsNoTimer) {
+  RequestMachine machine = MakeStarted();
+  machine.OnProposal(MakeRun(1, 3, 3, {7, 8}));
+  EXPECT_THAT(
+      Text(machine.OnCommit(MakeCommit(3, {7}, 0, 0))),
+      ElementsAre("EmitTokens #0 [7] accepted 0", "SendCommit 1 @3 [7]"));
+}
+
+TEST(RequestMachineTest, ARepeatedCommitIsDropped) {
+  RequestMachine machine = MakeStarted();
+  machine.OnCommit(MakeCommit(3, {7}));
+  EXPECT_THAT(machine.OnCommit(MakeCommit(3, {7})), IsEmpty());
+  EXPECT_EQ(machine.figures().num_passes, 1);
+}
+
+TEST(RequestMachineTest, AnOverlappingCommitAddsWhatIsNew) {
+  RequestMachine machine = MakeStarted();
+  machine.OnProposal(MakeRun(1, 3, 3, {7, 8}));
+  machine.OnProposal(MakeRun(1, 5, 3, {9, 6}));
+  machine.OnCommit(MakeCommit(3, {7}));
+  EXPECT_THAT(
+      Text(machine.OnCommit(MakeCommit(3, {7, 8, 9}, 3, 3))),
+      ElementsAre("EmitTokens #1 [8 9] accepted 2", "SendCommit 1 @4 [8 9]"));
+  EXPECT_EQ(machine.figures().num_accepted_draft_tokens, 2);
+}
+
+TEST(RequestMachineTest, TheLimitFinishesTheRequest) {
+  RequestParams params = Params();
+  params.max_tokens = 2;
+  RequestMachine machine = MakeStarted(params);
+  Commit last = MakeCommit(3, {7, 8}, 0, 0);
+  last.tokens = {7};
+  machine.OnCommit(last);
+  last = MakeCommit(4, {8});
+  last.finish = FinishReason::kLength;
+  EXPECT_THAT(Text(machine.OnCommit(last)),
+              ElementsAre("EmitTokens #1 [8] accepted 0",
+                          "CloseDrafter 1",
+                          "CloseVerifier",
+                          "FinishRequest length"));
+  EXPECT_TRUE(machine.finished());
+}
+
+TEST(RequestMachineTest, TheLimitFinishesEvenIfTheVerifierDoesNotSaySo) {
+  RequestParams params = Params();
+  params.max_tokens = 1;
+  RequestMachine machine = MakeStarted(params);
+  EXPECT_THAT(Text(machine.OnCommit(MakeCommit(3, {7}))),
+              ElementsAre("EmitTokens #0 [7] accepted 0",
+                          "CloseDrafter 1",
+                          "CloseVerifier",
+                          "FinishRequest length"));
+}
+
+TEST(RequestMachineTest, AStopTokenFinishesTheRequest) {
+  RequestMachine machine = MakeStarted();
+  Commit last = MakeCommit(3, {99});
+  last.finish = FinishReason::kStop;
+  last.stop_token_id = 99;
+  EXPECT_THAT(Text(machine.OnCommit(last)),
+              ElementsAre("EmitTokens #0 [99] accepted 0",
+                          "CloseDrafter 1",
+                          "CloseVerifier",
+                          "FinishRequest stop 99"));
+}
+
+TEST(RequestMachineTest, AFinishMayComeAlone) {
+  RequestMachine machine = MakeStarted();
+  Commit last = MakeCommit(3, {});
+  last.finish = FinishReason::kLength;
+  EXPECT_THAT(
+      Text(machine.OnCommit(last)),
+      ElementsAre("CloseDrafter 1", "CloseVerifier", "FinishRequest length"));
+}
+
+TEST(RequestMachineTest, NothingHappensAfterTheFinish) {
+  RequestMachine machine = MakeStarted();
+  machine.OnClientGone(absl::CancelledError("gone"));
+  EXPECT_THAT(machine.OnCommit(MakeCommit(3, {7})), IsEmpty());
+  EXPECT_THAT(machine.OnProposal(MakeRun(1, 3, 3, {7})), IsEmpty());
+  EXPECT_THAT(machine.OnVerifierClosed(kCrash, true), IsEmpty());
+  EXPECT_THAT(machine.OnVerifierClosed(kCrash, false), IsEmpty());
+  EXPECT_THAT(machine.OnDrafterClosed(1, kCrash, true), IsEmpty());
+  EXPECT_THAT(machine.OnDrafterAvailable(), IsEmpty());
+  EXPECT_THAT(machine.OnDrafterTimeout(1, 1), IsEmpty());
+  EXPECT_THAT(machine.OnClientTook(1), IsEmpty());
+  EXPECT_THAT(machine.OnClientGone(kCrash), IsEmpty());
+}
+
+struct BadCommit {
+  std::string name;
+  std::function<void(Commit*)> change;
+};
+
+class RequestMachineBadCommitTest : public testing::TestWithParam<BadCommit> {};
+
+// The machine has forwarded two draft tokens and holds 1 2 3 | 7; the commit
+// would be right but for one change.
+TEST_P(RequestMachineBadCommitTest, LosesTheVerifier) {
+  RequestMachine machine = MakeStarted();
+  machine.OnProposal(MakeRun(1, 3, 3, {7, 8}));
+  machine.OnCommit(MakeCommit(3, {7}));
+  Commit commit = MakeCommit(4, {8, 9}, 1, 1);
+  commit.counters.overlapped = 1;
+  GetParam().change(&commit);
+  EXPECT_THAT(Text(machine.OnCommit(commit)),
+              ElementsAre("CloseVerifier",
+                          "OpenVerifier [1 2 3 7] source 1 until 103 patience"
+                          " inf rows 4",
+                          "SendRewind 1 @4",
+                          "ArmDrafterTimer 1 owed 2"));
+  EXPECT_THAT(machine.log(), ElementsAre(1, 2, 3, 7));
+  EXPECT_EQ(machine.figures().num_draft_tokens, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Changes,
+    RequestMachineBadCommitTest,
+    testing::Values(
+        BadCommit{"Gap", [](Commit* c) { c->position = 5; }},
+        BadCommit{"NegativePosition", [](Commit* c) { c->position = -1; }},
+        BadCommit{"Contradiction",
+                  [](Commit* c) {
+                    c->position = 3;
+                    c->tokens = {6, 8};
+                  }},
+        BadCommit{"Empty",
+                  [](Commit* c) {
+                    c->tokens.clear();
+                    c->num_accepted = 0;
+                  }},
+        BadCommit{"TokenOutsideVocabulary",
+                  [](Commit* c) { c->tokens[1] = 100; }},
+        BadCommit{"NegativeToken", [](Commit* c) { c->tokens[1] = -1; }},
+        BadCommit{"BeyondMaxTokens",
+                  [](Commit* c) { c->tokens.assign(10, 8); }},
+        BadCommit{"MoreTokensThanRowsAllow",
+                  [](Commit* c) {
+                    c->tokens = {8, 9, 9};
+                  }},
+        BadCommit{"AcceptedBeyondProposed",
+                  [](Commit* c) { c->num_accepted = 2; }},
+        BadCommit{"NegativeAccepted", [](Commit* c) { c->num_accepted = -1; }},
+        BadCommit{"AcceptedBeyondTokens",
+                  [](Commit* c) {
+                    c->tokens.clear();
+                    c->finish = FinishReason::kStop;
+                  }},
+        BadCommit{"MoreVerifiedThanSent",
+                  [](Commit* c) { c->num_proposed = 2; }},
+        BadCommit{"CountersBeyondSent",
+                  [](Commit* c) { c->counters.stale = 1; }},
+        BadCommit{"NegativeCounters",
+                  [](Commit* c) { c->counters.trimmed = -1; }},
+        BadCommit{"UnknownFinish",
+                  [](Commit* c) { c->finish = FinishReason::kError; }}),
+    [](const testing::TestParamInfo<BadCommit>& bad) {
+      return bad.param.name;
+    });
+
+TEST(RequestMachineTest, CountersThatFallLoseTheVerifier) {
+  RequestMachine machine = MakeStarted();
+  machine.OnProposal(MakeRun(1, 3, 3, {7, 8}));
+  Commit commit = MakeCommit(3, {7});
+  commit.counters.overlapped = 1;
+  machine.OnCommit(commit);
+  EXPECT_THAT(Text(machine.OnCommit(MakeCommit(4, {8}))),
+              testing::Contains("CloseVerifier"));
+}
+
+TEST(RequestMachineTest, CountersAreHeldAgainstWhatThisVerifierWasSent) {
+  RequestMachine machine = MakeStarted();
+  machine.OnProposal(MakeRun(1, 3, 3, {7, 8}));
+  machine.OnVerifierClosed(absl::UnavailableError("crashed"), true);
+  Commit commit = MakeCommit(3, {7});
+  commit.counters.stale = 1;
+  EXPECT_THAT(Text(machine.OnCommit(commit)),
+              testing::Contains("CloseVerifier"));
+}
+
+// --- Verifiers lost. ---
+
+TEST(RequestMachineTest, ALostVerifierIsReplacedAndTheDrafterRewound) {
+  RequestMachine machine = MakeStarted();
+  machine.OnProposal(MakeRun(1, 3, 3, {7, 8}));
+  machine.OnCommit(MakeCommit(3, {7}));
+  EXPECT_THAT(Text(machine.OnVerifierClosed(kCrash, true)),
+              ElementsAre("OpenVerifier [1 2 3 7] source 1 until 103 patience"
+                          " inf rows 4",
+                          "SendRewind 1 @4",
+                          "ArmDrafterTimer 1 owed 2"));
+}
+
+TEST(RequestMachineTest, APlainRequestMovesWithoutARewind) {
+  RequestMachine machine = MakeStarted();
+  machine.OnDrafterClosed(1, kCrash, false);
+  EXPECT_THAT(Text(machine.OnVerifierClosed(kCrash, true)),
+              ElementsAre("OpenVerifier [1 2 3] source 1 until 103 patience 0"
+                          " rows 4"));
+}
+
+class RequestMachineCodeTest
+    : public testing::TestWithParam<std::pair<absl::StatusCode, bool>> {};
+
+TEST_P(RequestMachineCodeTest, MovesOrFails) {
+  const auto [code, moves] = GetParam();
+  RequestMachine machine = MakeStarted();
+  const std::vector<std::string> text =
+      Text(machine.OnVerifierClosed(absl::Status(code, "why"), true));
+  ASSERT_FALSE(text.empty());
+  if (moves) {
+    EXPECT_THAT(text.front(), StartsWith("OpenVerifier"));
+  } else {
+    EXPECT_THAT(
+        text,
+        ElementsAre("CloseDrafter 1",
+                    absl::StrCat("FinishRequest error ",
+                                 absl::Status(code, "why").ToString())));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Codes,
+    RequestMachineCodeTest,
+    testing::Values(std::pair(absl::StatusCode::kUnavailable, true),
+                    std::pair(absl::StatusCode::kInternal, true),
+                    std::pair(absl::StatusCode::kUnknown, true),
+                    std::pair(absl::StatusCode::kAborted, true),
+                    std::pair(absl::StatusCode::kCancelled, true),
+                    // Ended in peace, without a finish.
+                    std::pair(absl::StatusCode::kOk, true),
+                    std::pair(absl::StatusCode::kInvalidArgument, false),
+                    std::pair(absl::StatusCode::kResourceExhausted, false),
+                    std::pair(absl::StatusCode::kDeadlineExceeded, false),
+                    std::pair(absl::StatusCode::kFailedPrecondition, false),
+                    std::pair(absl::StatusCode::kUnimplemented, false)));
+
+TEST(RequestMachineTest, MovesAtMostSoManyTimes) {
+  RequestMachine machine = MakeStarted();
+  EXPECT_THAT(Text(machine.OnVerifierClosed(kCrash, true)).front(),
+              StartsWith("OpenVerifier"));
+  EXPECT_THAT(Text(machine.OnVerifierClosed(kCrash, true)).front(),
+              StartsWith("OpenVerifier"));
+  EXPECT_THAT(Text(machine.OnVerifierClosed(kCrash, true)),
+              ElementsAre("CloseDrafter 1",
+                          "FinishRequest error UNAVAILABLE: the request lost 3 "
+                          "verifiers; the last: UNAVAILABLE: crashed"));
+}
+
+TEST(RequestMachineTest, FailsWithTheReasonIfThereIsNoVerifier) {
+  RequestMachine machine = MakeStarted();
+  EXPECT_THAT(Text(machine.OnVerifierClosed(
+                  absl::NotFoundError("no verifier serves model X"), false)),
+              ElementsAre("CloseDrafter 1",
+                          "FinishRequest error UNAVAILABLE: no verifier serves "
+                          "model X"));
+}
+
+// --- Proposals. ---
+
+TEST(RequestMachineTest, AProposalIsPassedOn) {
+  RequestMachine machine = MakeStarted();
+  EXPECT_THAT(Text(machine.OnProposal(MakeRun(1, 3, 3, {7, 8}))),
+              ElementsAre("SendProposal 1 @3 [7 8]"));
+}
+
+TEST(RequestMachineTest, AnEmptyProposalIsPassedOn) {
+  RequestMachine machine = MakeStarted();
+  EXPECT_THAT(Text(machine.OnProposal(MakeRun(1, 3, 3, {}))),
+              ElementsAre("SendProposal 1 @3 []"));
+}
+
+TEST(RequestMachineTest, AProposalOfAnEarlierStreamIsStale) {
+  RequestMachine machine = MakeStarted();
+  machine.OnDrafterClosed(1, kCrash, true);
+  EXPECT_THAT(machine.OnProposal(MakeRun(1, 3, 3, {7, 8})), IsEmpty());
+  EXPECT_EQ(machine.figures().num_drafted_tokens, 2);
+  EXPECT_EQ(machine.figures().num_stale_tokens, 2);
+}
+
+TEST(RequestMachineTest, AMalformedProposalLosesTheDrafter) {
+  RequestMachine machine = MakeStarted();
+  EXPECT_THAT(Text(machine.OnProposal(MakeRun(1, 3, 3, {7, 100}))),
+              ElementsAre("CloseDrafter 1",
+                          "SendDecodeTune patience 0",
+                          "OpenDrafter 2 [1 2 3]",
+                          "ArmDrafterTimer 2 owed 2"));
+  EXPECT_EQ(machine.figures().num_stale_tokens, 2);
+}
+
+TEST(RequestMachineTest, AFloodLosesTheDrafter) {
+  RequestMachine machine = MakeStarted();
+  int passed = 0;
+  while (passed < 1000) {
+    const std::vector<std::string> text =
+        Text(machine.OnProposal(MakeRun(1, 3, 3, {})));
+    if (text.front() == "CloseDrafter 1") {
+      break;
+    }
+    ++passed;
+  }
+  EXPECT_EQ(passed, 68);
+}
+
+// --- Drafters lost and found. ---
+
+TEST(RequestMachineTest, ALostDrafterIsReplacedAndNobodyWaitsMeanwhile) {
+  RequestMachine machine = MakeStarted();
+  machine.OnCommit(MakeCommit(3, {7}));
+  EXPECT_THAT(Text(machine.OnDrafterClosed(1, kCrash, true)),
+              ElementsAre("SendDecodeTune patience 0",
+                          "OpenDrafter 2 [1 2 3 7]",
+                          "ArmDrafterTimer 2 owed 2"));
+}
+
+TEST(RequestMachineTest, TheNextDraftersFirstWordRestoresPatience) {
+  RequestMachine machine = MakeStarted();
+  machine.OnDrafterClosed(1, kCrash, true);
+  EXPECT_THAT(
+      Text(machine.OnProposal(MakeRun(2, 3, 3, {7}))),
+      ElementsAre("SendDecodeTune patience inf", "SendProposal 2 @3 [7]"));
+  EXPECT_THAT(Text(machine.OnProposal(MakeRun(2, 4, 3, {8}))),
+              ElementsAre("SendProposal 2 @4 [8]"));
+}
+
+TEST(RequestMachineTest, AFirstWordThatComesTooLateRestoresPatienceToo) {
+  RequestMachine machine = MakeStarted();
+  machine.OnDrafterClosed(1, kCrash, true);
+  machine.OnCommit(MakeCommit(3, {6}));
+  // Stale; but the verifier may wait, as the drafter owes its next word.
+  EXPECT_THAT(
+      Text(machine.OnProposal(MakeRun(2, 3, 3, {7}))),
+      ElementsAre("SendDecodeTune patience inf", "ArmDrafterTimer 2 owed 3"));
+}
+
+TEST(RequestMachineTest, AMoveWhileTheDrafterIsReplacedKeepsPatienceAtZero) {
+  RequestMachine machine = MakeStarted();
+  machine.OnDrafterClosed(1, kCrash, true);
+  EXPECT_THAT(Text(machine.OnVerifierClosed(kCrash, true)),
+              ElementsAre("OpenVerifier [1 2 3] source 2 until 103 patience 0"
+                          " rows 4",
+                          "SendRewind 2 @3",
+                          "ArmDrafterTimer 2 owed 3"));
+}
+
+TEST(RequestMachineTest, PatienceZeroNeedsNoTune) {
+  RequestParams params = Params();
+  params.speculation.patience = absl::ZeroDuration();
+  RequestMachine machine = MakeStarted(params);
+  EXPECT_THAT(Text(machine.OnDrafterClosed(1, kCrash, true)),
+              ElementsAre("OpenDrafter 2 [1 2 3]", "ArmDrafterTimer 2 owed 2"));
+}
+
+TEST(RequestMachineTest, WithoutADraftNodeItGoesOnPlainUntilOneJoins) {
+  RequestMachine machine = MakeStarted();
+  EXPECT_THAT(Text(machine.OnDrafterClosed(1, kCrash, false)),
+              ElementsAre("SendDecodeTune patience 0"));
+  EXPECT_THAT(Text(machine.OnCommit(MakeCommit(3, {7}))),
+              ElementsAre("EmitTokens #0 [7] accepted 0"));
+  EXPECT_THAT(
+      Text(machine.OnDrafterAvailable()),
+      ElementsAre("OpenDrafter 2 [1 2 3 7]", "ArmDrafterTimer 2 owed 2"));
+  EXPECT_THAT(machine.OnDrafterAvailable(), IsEmpty());
+}
+
+TEST(RequestMachineTest, TheEndOfAnEarlierDraftStreamIsNoNews) {
+  RequestMachine machine = MakeStarted();
+  machine.OnDrafterClosed(1, kCrash, true);
+  EXPECT_THAT(machine.OnDrafterClosed(1, kCrash, true), IsEmpty());
+}
+
+TEST(RequestMachineTest, ADrafterThatKeepsFailingIsGivenUp) {
+  RequestMachine machine = MakeStarted();
+  for (int32_t source = 1; source <= 8; ++source) {
+    EXPECT_THAT(Text(machine.OnDrafterClosed(source, kCrash, true)),
+                testing::Contains(
+                    absl::StrCat("OpenDrafter ", source + 1, " [1 2 3]")));
+  }
+  EXPECT_THAT(machine.OnDrafterClosed(9, kCrash, true), IsEmpty());
+  EXPECT_THAT(machine.OnDrafterAvailable(), IsEmpty());
+}
+
+TEST(RequestMachineTest, ADrafterThatOwesAnAnswerForTooLongIsLost) {
+  RequestMachine machine = MakeStarted();
+  EXPECT_THAT(Text(machine.OnDrafterTimeout(1, 1)),
+              ElementsAre("CloseDrafter 1",
+                          "SendDecodeTune patience 0",
+                          "OpenDrafter 2 [1 2 3]",
+                          "ArmDrafterTimer 2 owed 2"));
+}
+
+TEST(RequestMachineTest, ATimeoutOfADebtThatWasSettledIsNoNews) {
+  RequestMachine machine = MakeStarted();
+  machine.OnProposal(MakeRun(1, 3, 3, {7}));
+  EXPECT_THAT(machine.OnDrafterTimeout(1, 1), IsEmpty());
+  machine.OnCommit(MakeCommit(3, {7, 8}, 1, 1));  // Debt 2.
+  EXPECT_THAT(machine.OnDrafterTimeout(1, 1), IsEmpty());
+  EXPECT_FALSE(machine.OnDrafterTimeout(1, 2).empty());
+}
+
+TEST(RequestMachineTest, ATimeoutOfAnEarlierDrafterIsNoNews) {
+  RequestMachine machine = MakeStarted();
+  machine.OnDrafterClosed(1, kCrash, true);
+  EXPECT_THAT(machine.OnDrafterTimeout(1, 1), IsEmpty());
+  EXPECT_THAT(machine.OnDrafterTimeout(1, 2), IsEmpty());
+}
+
+// --- Credit and the client. ---
+
+TEST(RequestMachineTest, CreditIsRaisedWhenLessThanHalfIsLeft) {
+  RequestParams params = Params();
+  params.credit = 4;
+  RequestMachine machine = MakeStarted(params);  // Until 7.
+  for (int i = 0; i < 4; ++i) {
+    machine.OnCommit(MakeCommit(3 + i, {7}));
+  }
+  EXPECT_THAT(machine.OnClientTook(2), IsEmpty());  // Half is left.
+  EXPECT_THAT(Text(machine.OnClientTook(3)),
+              ElementsAre("SendDecodeTune until 10"));
+  EXPECT_THAT(Text(machine.OnVerifierClosed(kCrash, true)).front(),
+              HasSubstr("until 10"));
+}
+
+TEST(RequestMachineTest, ACreditOfOneGoesOnTokenByToken) {
+  RequestParams params = Params();
+  params.credit = 1;
+  RequestMachine machine = MakeStarted(params);
+  machine.OnCommit(MakeCommit(3, {7}));
+  EXPECT_THAT(Text(machine.OnClientTook(1)),
+              ElementsAre("SendDecodeTune until 5"));
+}
+
+TEST(RequestMachineTest, TheClientCannotTakeWhatItWasNotGiven) {
+  RequestParams params = Params();
+  params.credit = 4;
+  RequestMachine machine = MakeStarted(params);
+  machine.OnCommit(MakeCommit(3, {7}));
+  EXPECT_THAT(machine.OnClientTook(1000), IsEmpty());
+  EXPECT_THAT(machine.OnClientTook(-5), IsEmpty());
+}
+
+TEST(RequestMachineTest, AClientThatHasGoneEndsTheRequest) {
+  RequestMachine machine = MakeStarted();
+  EXPECT_THAT(
+      Text(machine.OnClientGone(absl::DeadlineExceededError("too late"))),
+      ElementsAre("CloseDrafter 1",
+                  "CloseVerifier",
+                  "FinishRequest aborted DEADLINE_EXCEEDED: too late"));
+}
+
+TEST(RequestMachineTest, AClientThatHasGoneInPeaceIsCancelled) {
+  RequestMachine machine = MakeStarted();
+  EXPECT_THAT(Text(machine.OnClientGone(absl::OkStatus())),
+              testing::Contains(HasSubstr("CANCELLED")));
+}
+
+// --- Figures. ---
+
+TEST(RequestMachineTest, FiguresOfPassesFollowTheCommits) {
+  RequestMachine machine = MakeStarted();
+  machine.OnProposal(MakeRun(1, 3, 3, {7, 8}));
+  machine.OnCommit(MakeCommit(3, {7, 8, 9}, 2, 2));
+  machine.OnProposal(MakeRun(1, 6, 6, {5, 5}));
+  machine.OnCommit(MakeCommit(6, {5, 4}, 2, 1));
+  machine.OnCommit(MakeCommit(8, {3}));  // Plain.
+  machine.OnProposal(MakeRun(1, 9, 9, {1}));
+  machine.OnCommit(MakeCommit(9, {2}, 1, 0));
+  const SpeculationFigures& figures = machine.figures();
+  EXPECT_EQ(figures.num_passes, 4);
+  EXPECT_EQ(figures.num_spec_steps, 3);
+  EXPECT_EQ(figures.num_draft_tokens, 5);
+  EXPECT_EQ(figures.num_accepted_draft_tokens, 3);
+  EXPECT_THAT(figures.acceptance_histogram, ElementsAre(1, 1, 1));
+  EXPECT_THAT(figures.draft_tokens_per_position, ElementsAre(3, 2));
+  EXPECT_THAT(figures.accepted_tokens_per_position, ElementsAre(2, 1));
+}
+
+TEST(RequestMachineTest, CountersOfAllVerifiersAddUp) {
+  RequestMachine machine = MakeStarted();
+  machine.OnProposal(MakeRun(1, 3, 3, {7, 8}));
+  machine.OnProposal(MakeRun(1, 5, 3, {9, 9}));
+  Commit commit = MakeCommit(3, {7, 8, 6}, 2, 2);
+  commit.counters.stale = 2;
+  machine.OnCommit(commit);
+  machine.OnVerifierClosed(kCrash, true);
+  machine.OnProposal(MakeRun(1, 6, 6, {5, 5}));
+  commit = MakeCommit(6, {5}, 0, 0);
+  commit.counters.overlapped = 1;
+  machine.OnCommit(commit);
+  commit.position = 7;  // The latest counters, not their sum.
+  commit.counters.trimmed = 1;
+  machine.OnCommit(commit);
+  const SpeculationFigures& figures = machine.figures();
+  EXPECT_EQ(figures.num_stale_tokens, 2);
+  EXPECT_EQ(figures.num_overlapped_tokens, 1);
+  EXPECT_EQ(figures.num_trimmed_tokens, 1);
+}
+
+TEST(RequestMachineTest, WhatNobodyReportsIsUnusedAtTheEnd) {
+  RequestMachine machine = MakeStarted();
+  machine.OnProposal(MakeRun(1, 3, 3, {7, 8}));
+  machine.OnProposal(MakeRun(1, 5, 3, {9, 9}));
+  machine.OnProposal(MakeRun(1, 3, 3, {7}));     // A duplicate.
+  machine.OnProposal(MakeRun(0, 3, 3, {1, 1}));  // An earlier stream.
+  machine.OnCommit(MakeCommit(3, {7, 8}, 1, 1));
+  machine.OnClientGone(kCrash);
+  const SpeculationFigures& figures = machine.figures();
+  EXPECT_EQ(figures.num_drafted_tokens, 7);
+  EXPECT_EQ(figures.num_draft_tokens, 1);
+  EXPECT_EQ(figures.num_stale_tokens, 3);
+  EXPECT_EQ(figures.num_unused_tokens, 3);
+}
+
+}  // namespace
+}  // namespace specwire::coordinator

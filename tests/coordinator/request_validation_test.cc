@@ -1,0 +1,420 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "coordinator/request_validation.h"
+
+#include <algorithm>
+#include <limits>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "coordinator/model_catalog.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/testing/fake_nodes.h"
+#include "tests/testing/in_process_cluster.h"
+
+namespace specwire::coordinator {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+VerifierInfo Info(const FakeModel& model) {
+  return {model.Info(), model.Fingerprint(), 64};
+}
+
+std::shared_ptr<const CatalogModel> Model(const FakeModel& model = {}) {
+  ModelCatalog catalog;
+  EXPECT_TRUE(catalog.Add(Info(model), model.Tokenizer()).ok());
+  return catalog.Find(model.Info().model_digest);
+}
+
+// The status that a Generate call with `request` gets.
+absl::StatusOr<CheckedRequest> Check(const v1::GenerateRequest& request,
+                                     const FakeModel& model = {},
+                                     const RequestDefaults& defaults = {}) {
+  if (absl::Status status = CheckGenerateFields(request); !status.ok()) {
+    return status;
+  }
+  return BuildRequest(request, Model(model), defaults);
+}
+
+struct Refusal {
+  const char* name;
+  void (*spoil)(v1::GenerateRequest*);
+  // Must be in the message.
+  std::vector<std::string> words;
+};
+
+class RefusalTest : public ::testing::TestWithParam<Refusal> {};
+
+TEST_P(RefusalTest, NamesFieldAndLimit) {
+  v1::GenerateRequest request = GreedyRequest("hello", 5);
+  GetParam().spoil(&request);
+  FakeModel model;
+  model.max_model_len = 64;
+  const absl::Status status = Check(request, model).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+  for (const std::string& word : GetParam().words) {
+    EXPECT_THAT(std::string(status.message()), HasSubstr(word));
+  }
+}
+
+using Request = v1::GenerateRequest;
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+INSTANTIATE_TEST_SUITE_P(
+    Fields,
+    RefusalTest,
+    ::testing::ValuesIn(std::vector<Refusal>{
+        {"NoPrompt", [](Request* r) { r->clear_prompt(); }, {"prompt"}},
+        {"EmptyText", [](Request* r) { r->set_text(""); }, {"prompt.text"}},
+        {"LongText",
+         [](Request* r) { r->set_text(std::string((4 << 20) + 1, 'a')); },
+         {"prompt.text", "4194305", "4194304"}},
+        {"NoIds", [](Request* r) { r->mutable_token_ids(); },
+         {"prompt.token_ids"}},
+        {"NegativeId",
+         [](Request* r) { r->mutable_token_ids()->add_ids(-1); },
+         {"prompt.token_ids[0]", "-1", "259"}},
+        {"IdBeyondVocabulary",
+         [](Request* r) {
+           r->mutable_token_ids()->add_ids(1);
+           r->mutable_token_ids()->add_ids(260);
+         },
+         {"prompt.token_ids[1]", "260", "259"}},
+        {"HugeId",
+         [](Request* r) {
+           r->mutable_token_ids()->add_ids(
+               std::numeric_limits<int32_t>::max());
+         },
+         {"prompt.token_ids[0]", "2147483647"}},
+        {"NoMessages", [](Request* r) { r->mutable_chat(); },
+         {"prompt.chat.messages"}},
+        {"LongChat",
+         [](Request* r) {
+           for (int i = 0; i < 2; ++i) {
+             r->mutable_chat()->add_messages()->set_content(
+                 std::string(3 << 20, 'a'));
+           }
+         },
+         {"prompt.chat.messages", "4194304"}},
+        {"PromptFillsContext",
+         [](Request* r) { r->set_text(std::string(64, 'a')); },
+         {"64 tokens", "context is 64", "no room"}},
+        {"PromptBeyondContext",
+         [](Request* r) { r->set_text(std::string(100, 'a')); },
+         {"100 tokens", "context is 64"}},
+        {"ZeroMaxTokens",
+         [](Request* r) { r->mutable_stop()->set_max_tokens(0); },
+         {"stop.max_tokens", "0"}},
+        {"NegativeMaxTokens",
+         [](Request* r) { r->mutable_stop()->set_max_tokens(-3); },
+         {"stop.max_tokens", "-3"}},
+        {"MaxTokensBeyondRoom",
+         [](Request* r) { r->mutable_stop()->set_max_tokens(60); },
+         {"stop.max_tokens", "60", "5 tokens", "64", "leaves 59"}},
+        {"MinTokens",
+         [](Request* r) { r->mutable_stop()->set_min_tokens(1); },
+         {"min_tokens"}},
+        {"StopText", [](Request* r) { r->mutable_stop()->add_stop("x"); },
+         {"stop"}},
+        {"IncludeStop",
+         [](Request* r) {
+           r->mutable_stop()->set_include_stop_str_in_output(true);
+         },
+         {"include_stop_str_in_output"}},
+        {"StopIdBeyondVocabulary",
+         [](Request* r) { r->mutable_stop()->add_stop_token_ids(260); },
+         {"stop_token_ids", "260"}},
+        {"ManyStopIds",
+         [](Request* r) {
+           for (int i = 0; i < 65; ++i) r->mutable_stop()->add_stop_token_ids(i);
+         },
+         {"stop_token_ids", "64"}},
+        {"DefaultTemperature",
+         [](Request* r) { r->mutable_sampling()->clear_temperature(); },
+         {"temperature"}},
+        {"NegativeTemperature",
+         [](Request* r) { r->mutable_sampling()->set_temperature(-1); },
+         {"temperature"}},
+        {"NanTemperature",
+         [](Request* r) { r->mutable_sampling()->set_temperature(kNan); },
+         {"temperature"}},
+        {"TopK", [](Request* r) { r->mutable_sampling()->set_top_k(5); },
+         {"top_k"}},
+        {"TopP", [](Request* r) { r->mutable_sampling()->set_top_p(0.5f); },
+         {"top_p"}},
+        {"MinP", [](Request* r) { r->mutable_sampling()->set_min_p(0.5f); },
+         {"min_p"}},
+        {"RepetitionPenalty",
+         [](Request* r) { r->mutable_sampling()->set_repetition_penalty(2); },
+         {"repetition_penalty"}},
+        {"FrequencyPenalty",
+         [](Request* r) { r->mutable_sampling()->set_frequency_penalty(1); },
+         {"frequency_penalty"}},
+        {"PresencePenalty",
+         [](Request* r) { r->mutable_sampling()->set_presence_penalty(1); },
+         {"presence_penalty"}},
+        {"LogitBias",
+         [](Request* r) {
+           r->mutable_sampling()->add_logit_bias()->set_bias(1);
+         },
+         {"logit_bias"}},
+        {"SeveralChoices", [](Request* r) { r->set_n(2); }, {"n:", "2"}},
+        {"NoChoice", [](Request* r) { r->set_n(0); }, {"n:", "1 to 16"}},
+        {"ManyChoices", [](Request* r) { r->set_n(1000000000); },
+         {"n:", "1 to 16"}},
+        {"Logprobs", [](Request* r) { r->set_logprobs(0); }, {"logprobs"}},
+        {"ManyLogprobs", [](Request* r) { r->set_logprobs(21); },
+         {"logprobs", "0 to 20"}},
+        {"PromptLogprobs", [](Request* r) { r->set_prompt_logprobs(1); },
+         {"prompt_logprobs"}},
+        {"NegativePromptLogprobs",
+         [](Request* r) { r->set_prompt_logprobs(-1); },
+         {"prompt_logprobs", "0 to 20"}},
+        {"Echo", [](Request* r) { r->set_echo(true); }, {"echo"}},
+        {"Resume", [](Request* r) { r->add_resume_token_ids(1); },
+         {"resume_token_ids"}},
+        {"Priority", [](Request* r) { r->set_priority(1); }, {"priority"}},
+        {"PriorityOutOfRange", [](Request* r) { r->set_priority(101); },
+         {"priority", "-100 to 100"}},
+        {"RequestIdTooLong",
+         [](Request* r) { r->set_request_id(std::string(129, 'a')); },
+         {"request_id", "128"}},
+        {"RequestIdNotPrintable",
+         [](Request* r) { r->set_request_id("a\nb"); },
+         {"request_id"}},
+        {"RatioRule",
+         [](Request* r) {
+           r->mutable_speculation()->set_rule(v1::ACCEPTANCE_RULE_RATIO);
+         },
+         {"speculation.rule", "RATIO"}},
+        {"UnknownRule",
+         [](Request* r) {
+           r->mutable_speculation()->set_rule(
+               static_cast<v1::AcceptanceRule>(9));
+         },
+         {"rule"}},
+        {"NoDraftTokens",
+         [](Request* r) { r->mutable_speculation()->set_max_draft_tokens(0); },
+         {"speculation.max_draft_tokens", "1 to 32"}},
+        {"ManyDraftTokens",
+         [](Request* r) { r->mutable_speculation()->set_max_draft_tokens(33); },
+         {"speculation.max_draft_tokens", "1 to 32"}},
+        {"Patience",
+         [](Request* r) { r->mutable_speculation()->set_patience_us(-2); },
+         {"speculation.patience_us", "-2"}},
+        {"SmallWindow",
+         [](Request* r) {
+           r->mutable_speculation()->set_max_draft_tokens(8);
+           r->mutable_speculation()->set_window(7);
+         },
+         {"speculation.window", "8 to 256"}},
+        {"LargeWindow",
+         [](Request* r) { r->mutable_speculation()->set_window(257); },
+         {"speculation.window", "256"}},
+    }),
+    [](const ::testing::TestParamInfo<Refusal>& refusal) {
+      return refusal.param.name;
+    });
+
+TEST(RequestValidationTest, FillsInDefaults) {
+  v1::GenerateRequest request;
+  request.set_text("hello");
+  request.mutable_sampling()->set_temperature(0);
+  const auto checked = Check(request);
+  ASSERT_TRUE(checked.ok()) << checked.status();
+  EXPECT_EQ(checked->params.max_tokens, 4096 - 5);
+  EXPECT_EQ(checked->stop.max_tokens, 4096 - 5);
+  EXPECT_EQ(checked->params.vocab_size, 260);
+  EXPECT_TRUE(checked->params.speculation.enabled);
+  EXPECT_EQ(checked->params.speculation.run_length, 4);
+  EXPECT_EQ(checked->params.speculation.window, 8);
+  EXPECT_EQ(checked->params.speculation.patience, absl::Milliseconds(10));
+  EXPECT_TRUE(checked->skip_special_tokens);
+  EXPECT_FALSE(checked->request_id.empty());
+  EXPECT_THAT(checked->params.prompt, ElementsAre('h', 'e', 'l', 'l', 'o'));
+}
+
+TEST(RequestValidationTest, SeedIsTheCallersOrFresh) {
+  v1::GenerateRequest request = GreedyRequest("hello", 5);
+  const int64_t first = Check(request)->params.sampling.seed;
+  EXPECT_NE(Check(request)->params.sampling.seed, first);
+  request.mutable_sampling()->set_seed(-7);
+  EXPECT_EQ(Check(request)->params.sampling.seed, -7);
+}
+
+TEST(RequestValidationTest, MaxTokensMayFillTheContext) {
+  FakeModel model;
+  model.max_model_len = 64;
+  const auto checked = Check(GreedyRequest("hello", 59), model);
+  ASSERT_TRUE(checked.ok()) << checked.status();
+  EXPECT_EQ(checked->params.max_tokens, 59);
+}
+
+TEST(RequestValidationTest, RunLengthAndWindowFollowOneAnother) {
+  v1::GenerateRequest request = GreedyRequest("hello", 5);
+  request.mutable_speculation()->set_max_draft_tokens(32);
+  EXPECT_EQ(Check(request)->params.speculation.run_length, 32);
+  EXPECT_EQ(Check(request)->params.speculation.window, 64);
+  request.mutable_speculation()->set_window(32);
+  EXPECT_EQ(Check(request)->params.speculation.window, 32);
+  request.mutable_speculation()->clear_max_draft_tokens();
+  request.mutable_speculation()->set_window(2);
+  EXPECT_EQ(Check(request)->params.speculation.run_length, 2);
+  EXPECT_EQ(Check(request)->params.speculation.window, 2);
+}
+
+TEST(RequestValidationTest, PatienceMinusOneIsWithoutLimit) {
+  v1::GenerateRequest request = GreedyRequest("hello", 5);
+  request.mutable_speculation()->set_patience_us(-1);
+  EXPECT_EQ(Check(request)->params.speculation.patience,
+            absl::InfiniteDuration());
+  request.mutable_speculation()->set_patience_us(0);
+  EXPECT_EQ(Check(request)->params.speculation.patience, absl::ZeroDuration());
+}
+
+TEST(RequestValidationTest, DrafterMustBeServedUnlessSpeculationIsOff) {
+  RequestDefaults defaults;
+  defaults.drafters = {"ngram", "oracle"};
+  v1::GenerateRequest request = GreedyRequest("hello", 5);
+  request.mutable_speculation()->set_drafter("ngram");
+  EXPECT_EQ(Check(request, {}, defaults)->drafter, "ngram");
+  request.mutable_speculation()->set_drafter("other");
+  const absl::Status status = Check(request, {}, defaults).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("'other'; served: ngram, oracle"));
+  request.mutable_speculation()->set_enabled(false);
+  EXPECT_FALSE(Check(request, {}, defaults)->params.speculation.enabled);
+  request.mutable_speculation()->set_enabled(true);
+  request.mutable_speculation()->set_drafter("none");
+  EXPECT_FALSE(Check(request, {}, defaults)->params.speculation.enabled);
+}
+
+TEST(RequestValidationTest, BosStandsBeforeRawTextOnlyWhereTheModelSaysSo) {
+  FakeModel with_bos;
+  with_bos.add_bos = true;
+  v1::GenerateRequest request = GreedyRequest("a", 5);
+  EXPECT_THAT(Check(request)->params.prompt, ElementsAre('a'));
+  EXPECT_THAT(Check(request, with_bos)->params.prompt,
+              ElementsAre(FakeModel::kBos, 'a'));
+  request.mutable_token_ids()->add_ids('a');
+  EXPECT_THAT(Check(request, with_bos)->params.prompt, ElementsAre('a'));
+}
+
+TEST(RequestValidationTest, SpecialTextIsSpecialOnlyOutsideOfMessages) {
+  v1::GenerateRequest request = GreedyRequest("<|im_end|>", 5);
+  EXPECT_THAT(Check(request)->params.prompt, ElementsAre(FakeModel::kImEnd));
+  v1::ChatMessage* message = request.mutable_chat()->add_messages();
+  message->set_role("user");
+  message->set_content("<|im_end|>");
+  const std::vector<int32_t> prompt = Check(request)->params.prompt;
+  EXPECT_EQ(prompt.front(), FakeModel::kImStart);
+  EXPECT_EQ(std::count(prompt.begin(), prompt.end(), FakeModel::kImEnd), 1);
+}
+
+TEST(RequestValidationTest, ChatNeedsATemplate) {
+  FakeModel fake;
+  TokenizerModel tokenizer = fake.Tokenizer();
+  v1::ChatPrompt chat;
+  chat.add_messages()->set_content("hello");
+  for (const char* source : {"", "{% bogus %}"}) {
+    tokenizer.chat_template = source;
+    ModelCatalog catalog;
+    ASSERT_TRUE(catalog.Add(Info(fake), tokenizer).ok());
+    const auto model = catalog.Find(fake.Info().model_digest);
+    const absl::Status status = RenderChat(*model, chat).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(status.message()), HasSubstr("template"));
+  }
+}
+
+TEST(ModelCatalogTest, RefusesVocabularyThatIsNotTheTokenizers) {
+  const FakeModel fake;
+  VerifierInfo info = Info(fake);
+  info.vocabulary_fingerprint = "0000";
+  ModelCatalog catalog;
+  EXPECT_EQ(catalog.Add(info, fake.Tokenizer()).code(),
+            absl::StatusCode::kFailedPrecondition);
+  info = Info(fake);
+  info.model.vocab_size = 300;
+  EXPECT_EQ(catalog.Add(info, fake.Tokenizer()).code(),
+            absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(catalog.Find(info.model.model_digest), nullptr);
+}
+
+class ResolveModelTest : public ::testing::Test {
+ protected:
+  // A verifier of `model` joins; returns its registration.
+  Registry::Registration Serve(const std::string& node,
+                               const FakeModel& model) {
+    const auto registration =
+        *registry_.Register({node,
+                             NodeRole::kVerifier,
+                             absl::StrCat("127.0.0.1:", ++port_),
+                             node,
+                             1},
+                            absl::Now());
+    EXPECT_TRUE(catalog_.Add(Info(model), model.Tokenizer()).ok());
+    registry_.OnVerifierInfo(registration.node_id, Info(model));
+    return registration;
+  }
+  absl::StatusOr<std::string> Resolve(const std::string& name) {
+    const auto model = ResolveModel(name, catalog_, registry_);
+    if (!model.ok()) return model.status();
+    return (*model)->info.model.model_digest;
+  }
+
+  Registry registry_{RegistryOptions()};
+  ModelCatalog catalog_;
+  int port_ = 0;
+};
+
+TEST_F(ResolveModelTest, UnavailableWithoutVerifier) {
+  EXPECT_EQ(Resolve("").status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(Resolve("fake").status().code(), absl::StatusCode::kUnavailable);
+  const auto registration = Serve("v", FakeModel());
+  EXPECT_TRUE(Resolve("fake").ok());
+  registry_.OnDetached(registration, "power cut");
+  EXPECT_THAT(std::string(Resolve("fake").status().message()),
+              HasSubstr("power cut"));
+}
+
+TEST_F(ResolveModelTest, FindsByNameAndDigest) {
+  FakeModel a;
+  a.name = "a";
+  FakeModel b;
+  b.name = "b";
+  Serve("v", a);
+  EXPECT_EQ(*Resolve(""), a.Info().model_digest);
+  Serve("w", b);
+  EXPECT_EQ(*Resolve("a"), a.Info().model_digest);
+  EXPECT_EQ(*Resolve(b.Info().model_digest), b.Info().model_digest);
+  const absl::Status unnamed = Resolve("").status();
+  EXPECT_EQ(unnamed.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(unnamed.message()), HasSubstr("a, b"));
+  const absl::Status unknown = Resolve("c").status();
+  EXPECT_EQ(unknown.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(unknown.message()), HasSubstr("'c'"));
+  EXPECT_THAT(std::string(unknown.message()), HasSubstr("a, b"));
+}
+
+TEST_F(ResolveModelTest, TakesTheDigestWithMostVerifiers) {
+  FakeModel one;
+  FakeModel two;
+  two.salt = 1;
+  Serve("v1", one);
+  Serve("v2", two);
+  EXPECT_EQ(*Resolve(""),
+            std::min(one.Info().model_digest, two.Info().model_digest));
+  const FakeModel& other = *Resolve("") == one.Info().model_digest ? two : one;
+  Serve("v3", other);
+  EXPECT_EQ(*Resolve("fake"), other.Info().model_digest);
+}
+
+}  // namespace
+}  // namespace specwire::coordinator

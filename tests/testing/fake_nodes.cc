@@ -1,0 +1,486 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/testing/fake_nodes.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/base/logging.h"
+#include "common/base/random_id.h"
+#include "common/base/sha256.h"
+#include "common/drafting/draft_path.h"
+#include "common/rpc/convert.h"
+#include "common/rpc/server_stream.h"
+#include "common/rpc/status.h"
+#include "common/text/byte_spelling.h"
+#include "common/text/tokenizer.h"
+
+namespace specwire {
+namespace {
+
+constexpr char kChatTemplate[] =
+    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' "
+    "+ message['content'] + '<|im_end|>' + '\\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
+
+// A broken fake is no test: ends the program.
+template <class T>
+T Must(absl::StatusOr<T> value) {
+  if (!value.ok()) {
+    LogLine(LogLevel::kError, value.status().ToString());
+    std::abort();
+  }
+  return *std::move(value);
+}
+
+std::unique_ptr<JoinClient> Join(const std::vector<std::string>& coordinators,
+                                 const std::string& name,
+                                 v1::NodeRole role,
+                                 const std::string& address,
+                                 std::function<int()> num_sequences) {
+  if (coordinators.empty()) return nullptr;
+  JoinClientOptions options;
+  options.coordinators = coordinators;
+  options.registration.set_name(name);
+  options.registration.set_role(role);
+  options.registration.set_address(address);
+  options.registration.set_incarnation_id(RandomHexId());
+  options.registration.set_pid(1);
+  return std::make_unique<JoinClient>(
+      options,
+      [num_sequences = std::move(num_sequences)] {
+        v1::NodeLoad load;
+        load.set_num_sequences(num_sequences());
+        return load;
+      },
+      nullptr);
+}
+
+absl::Duration Patience(int64_t us) {
+  return us < 0 ? absl::InfiniteDuration() : absl::Microseconds(us);
+}
+
+}  // namespace
+
+TokenizerModel FakeModel::Tokenizer() const {
+  TokenizerModel model;
+  model.kind = "gpt2";
+  model.pre = "gpt-2";
+  for (int byte = 0; byte < 256; ++byte) {
+    model.tokens.push_back(
+        SpellingFromBytes(std::string(1, static_cast<char>(byte))));
+    model.types.push_back(static_cast<int32_t>(TokenType::kNormal));
+  }
+  for (const char* token :
+       {"<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|bos|>"}) {
+    model.tokens.emplace_back(token);
+    model.types.push_back(static_cast<int32_t>(TokenType::kControl));
+  }
+  if (!extra_token.empty()) {
+    model.tokens.push_back(extra_token);
+    model.types.push_back(static_cast<int32_t>(TokenType::kControl));
+  }
+  model.bos_id = kBos;
+  model.eos_id = kEos;
+  model.add_bos = add_bos;
+  model.chat_template = kChatTemplate;
+  return model;
+}
+
+ModelInfo FakeModel::Info() const {
+  ModelInfo info;
+  info.name = name;
+  info.architecture = "fake";
+  info.engine = "reference";
+  Sha256 sha;
+  sha.UpdateSized(name);
+  sha.UpdateInt(salt);
+  sha.UpdateSized(extra_token);
+  info.model_digest = sha.FinishHex();
+  info.vocab_size = kVocabSize + (extra_token.empty() ? 0 : 1);
+  info.max_model_len = max_model_len;
+  info.eos_ids = {kEos};
+  return info;
+}
+
+std::string FakeModel::Fingerprint() const {
+  return Must(specwire::Tokenizer::Create(Tokenizer()))->fingerprint();
+}
+
+int32_t FakeModel::Next(absl::Span<const int32_t> log) const {
+  if (eos_position == static_cast<int>(log.size())) return kEos;
+  uint64_t hash = 0x9e3779b97f4a7c15u + static_cast<uint64_t>(salt);
+  const size_t begin = log.size() - std::min<size_t>(log.size(), 3);
+  for (size_t i = begin; i < log.size(); ++i) {
+    hash = (hash ^ static_cast<uint64_t>(log[i])) * 0xff51afd7ed558ccdu;
+    hash ^= hash >> 29;
+  }
+  hash = (hash ^ log.size()) * 0xc4ceb9fe1a85ec53u;
+  hash ^= hash >> 32;
+  return static_cast<int32_t>(hash % 5 == 0 ? 128 + (hash >> 8) % 128
+                                            : 32 + (hash >> 8) % 95);
+}
+
+std::vector<int32_t> FakeModel::Complete(std::vector<int32_t> prompt,
+                                         int max_tokens) const {
+  const size_t begin = prompt.size();
+  while (static_cast<int>(prompt.size() - begin) < max_tokens &&
+         static_cast<int>(prompt.size()) < max_model_len) {
+    prompt.push_back(Next(prompt));
+    if (prompt.back() == kEos) break;
+  }
+  prompt.erase(prompt.begin(),
+               prompt.begin() + static_cast<std::ptrdiff_t>(begin));
+  return prompt;
+}
+
+// Guarded by FakeVerifier::mutex_.
+struct FakeVerifier::Sequence {
+  Sender sender;
+  std::optional<verifier::VerifySequence> verify;
+  int num_committed = 0;
+  bool closed = false;
+};
+
+class FakeVerifier::Handler final : public StreamHandler<v1::DecodeRequest> {
+ public:
+  Handler(FakeVerifier* node, std::shared_ptr<Sequence> sequence)
+      : node_(node), sequence_(std::move(sequence)) {
+    MutexLock lock(&node_->mutex_);
+    node_->sequences_.push_back(sequence_);
+  }
+  void OnMessage(v1::DecodeRequest request) override {
+    node_->OnRequest(sequence_.get(), request);
+  }
+  void OnClosed(absl::Status /*status*/) override {
+    MutexLock lock(&node_->mutex_);
+    sequence_->closed = true;
+    node_->sequences_.remove(sequence_);
+  }
+
+ private:
+  FakeVerifier* const node_;
+  const std::shared_ptr<Sequence> sequence_;
+};
+
+FakeVerifier::FakeVerifier(FakeVerifierOptions options)
+    : options_(std::move(options)), failing_probes_(options_.failing_probes) {
+  server_ = Must(RpcServer::Start(RpcServerOptions(), {this}));
+  thread_ = std::thread([this] { Run(); });
+  join_ = Join(options_.coordinators,
+               options_.name,
+               v1::NODE_ROLE_VERIFIER,
+               server_->address(),
+               [this] { return num_open(); });
+}
+
+FakeVerifier::~FakeVerifier() { Kill(); }
+
+int FakeVerifier::num_open() const {
+  MutexLock lock(&mutex_);
+  return static_cast<int>(sequences_.size());
+}
+
+void FakeVerifier::Kill() {
+  if (!thread_.joinable()) return;
+  std::list<std::shared_ptr<Sequence>> sequences;
+  {
+    MutexLock lock(&mutex_);
+    stopping_ = true;
+    sequences = sequences_;
+  }
+  wake_.NotifyAll();
+  thread_.join();
+  for (const std::shared_ptr<Sequence>& sequence : sequences) {
+    sequence->sender->Cancel(absl::UnavailableError("killed"));
+  }
+  if (join_ != nullptr) join_->Stop();
+  server_->Shutdown(absl::ZeroDuration()).IgnoreError();
+}
+
+grpc::ServerWriteReactor<v1::GetModelResponse>* FakeVerifier::GetModel(
+    grpc::CallbackServerContext* context,
+    const v1::GetModelRequest* /*request*/) {
+  class Nothing final : public WriterHandler {
+    void OnClosed(absl::Status /*status*/) override {}
+  };
+  return StartServerWriter<v1::GetModelResponse>(
+      context, StreamLimits(), [this](auto sender) {
+        if (failing_probes_.fetch_sub(1) > 0) {
+          sender->Finish(absl::UnavailableError("not yet"));
+          return std::make_shared<Nothing>();
+        }
+        v1::GetModelResponse response;
+        *response.mutable_model() =
+            ToProto(options_.model.Info(), options_.model.Fingerprint(), 64);
+        const std::string tokenizer =
+            SerializeTokenizer(options_.model.Tokenizer());
+        for (size_t begin = 0; begin < tokenizer.size(); begin += 1024) {
+          response.set_tokenizer_chunk(tokenizer.substr(begin, 1024));
+          sender->Send(response);
+          response.Clear();
+        }
+        sender->Finish(absl::OkStatus());
+        return std::make_shared<Nothing>();
+      });
+}
+
+grpc::ServerBidiReactor<v1::DecodeRequest, v1::DecodeResponse>*
+FakeVerifier::Decode(grpc::CallbackServerContext* context) {
+  ++num_opened_;
+  return StartServerStream<v1::DecodeRequest, v1::DecodeResponse>(
+      context, StreamLimits(), [this](Sender sender) {
+        auto sequence = std::make_shared<Sequence>();
+        sequence->sender = std::move(sender);
+        return std::make_shared<Handler>(this, std::move(sequence));
+      });
+}
+
+void FakeVerifier::OnRequest(Sequence* sequence,
+                             const v1::DecodeRequest& request) {
+  MutexLock lock(&mutex_);
+  absl::Status status;
+  if (request.has_open()) {
+    const v1::DecodeOpen& open = request.open();
+    verifier::VerifyParams params;
+    params.tokens.assign(open.tokens().begin(), open.tokens().end());
+    params.prompt_length = open.prompt_length();
+    params.max_tokens = open.max_tokens();
+    params.stop_token_ids.assign(open.stop_token_ids().begin(),
+                                 open.stop_token_ids().end());
+    if (!open.ignore_eos()) params.stop_token_ids.push_back(FakeModel::kEos);
+    params.source = open.source();
+    params.decode_until = open.decode_until();
+    params.patience = Patience(open.patience_us());
+    params.max_draft_rows = open.max_draft_rows();
+    const ModelInfo info = options_.model.Info();
+    auto opened = verifier::VerifySequence::Open(
+        std::move(params), {info.vocab_size, info.max_model_len});
+    status = opened.status();
+    if (opened.ok()) {
+      sequence->verify.emplace(*std::move(opened));
+      sequence->verify->OnPrefilled(absl::Now());
+    }
+  } else if (request.has_proposal()) {
+    const v1::Proposal& message = request.proposal();
+    Proposal proposal;
+    proposal.source = message.source();
+    proposal.position = message.position();
+    proposal.based_on = message.based_on();
+    proposal.tokens.assign(message.tokens().begin(), message.tokens().end());
+    status = sequence->verify->OnProposal(proposal);
+  } else if (request.has_tune()) {
+    verifier::VerifyTune tune;
+    if (request.tune().has_patience_us()) {
+      tune.patience = Patience(request.tune().patience_us());
+    }
+    if (request.tune().has_decode_until()) {
+      tune.decode_until = request.tune().decode_until();
+    }
+    status = sequence->verify->OnTune(tune);
+  }
+  if (!status.ok()) {
+    sequence->closed = true;
+    sequence->sender->Finish(status);
+  }
+  changed_ = true;
+  wake_.NotifyAll();
+}
+
+void FakeVerifier::Run() {
+  MutexLock lock(&mutex_);
+  while (!stopping_) {
+    changed_ = false;
+    absl::Time next = absl::InfiniteFuture();
+    for (const std::shared_ptr<Sequence>& sequence : sequences_) {
+      next = std::min(next, Advance(sequence.get()));
+    }
+    if (options_.step_time > absl::ZeroDuration() && !sequences_.empty()) {
+      mutex_.Unlock();
+      absl::SleepFor(options_.step_time);
+      mutex_.Lock();
+    } else if (!changed_ && !stopping_ && next > absl::Now()) {
+      wake_.WaitUntil(&mutex_, next);
+    }
+  }
+}
+
+absl::Time FakeVerifier::Advance(Sequence* sequence) {
+  if (sequence->closed || !sequence->verify.has_value()) {
+    return absl::InfiniteFuture();
+  }
+  verifier::VerifySequence& verify = *sequence->verify;
+  using Kind = verifier::VerifySequence::Next::Kind;
+  const verifier::VerifySequence::Next next = verify.NextAt(absl::Now());
+  if (next.kind == Kind::kWait) return next.at;
+  if (next.kind != Kind::kRun) return absl::InfiniteFuture();
+  const absl::Span<const int32_t> draft = verify.BeginStep(256);
+  std::vector<int32_t> path(verify.log().begin(), verify.log().end());
+  std::vector<int32_t> target = {options_.model.Next(path)};
+  for (const int32_t token : draft) {
+    path.push_back(token);
+    target.push_back(options_.model.Next(path));
+  }
+  SendCommit(sequence, verify.FinishStep(target, absl::Now()));
+  return absl::InfinitePast();
+}
+
+void FakeVerifier::SendCommit(Sequence* sequence, const Commit& commit) {
+  v1::DecodeResponse response;
+  const bool shift = sequence->num_committed > 0;
+  response.set_position(commit.position + (shift ? options_.commit_shift : 0));
+  response.mutable_tokens()->Assign(commit.tokens.begin(), commit.tokens.end());
+  response.set_num_proposed(commit.num_proposed);
+  response.set_num_accepted(commit.num_accepted);
+  response.mutable_counters()->set_overlapped(commit.counters.overlapped);
+  response.mutable_counters()->set_stale(commit.counters.stale);
+  response.mutable_counters()->set_trimmed(commit.counters.trimmed);
+  if (commit.finish != FinishReason::kNone) {
+    response.mutable_finish()->set_reason(ToProto(commit.finish));
+    if (commit.stop_token_id.has_value()) {
+      response.mutable_finish()->set_stop_token_id(*commit.stop_token_id);
+    }
+  }
+  num_committed_ += static_cast<int64_t>(commit.tokens.size());
+  sequence->num_committed += static_cast<int>(commit.tokens.size());
+  sequence->sender->Send(std::move(response));
+  if (commit.finish != FinishReason::kNone) {
+    sequence->closed = true;
+    sequence->sender->Finish(absl::OkStatus());
+  } else if (options_.lose_streams_after.has_value() &&
+             sequence->num_committed >= *options_.lose_streams_after) {
+    sequence->closed = true;
+    sequence->sender->Finish(absl::UnavailableError("lost"));
+  }
+}
+
+// Drafts on the thread that brings the message: a hash takes no time.
+class FakeDrafter::Handler final : public StreamHandler<v1::DraftRequest> {
+ public:
+  Handler(FakeDrafter* node, Sender sender)
+      : node_(node), sender_(std::move(sender)) {
+    ++node_->num_open_;
+  }
+
+  void OnMessage(v1::DraftRequest request) override {
+    const FakeDrafterOptions& options = node_->options_;
+    absl::Status status;
+    if (request.has_open()) {
+      const v1::DraftOpen& open = request.open();
+      auto path = DraftPath::Open({open.tokens().begin(), open.tokens().end()},
+                                  open.prompt_length(),
+                                  open.run_length(),
+                                  open.window());
+      status = path.status();
+      if (path.ok()) path_.emplace(*std::move(path));
+    } else if (request.has_commit()) {
+      status = path_->OnCommit(request.commit().position(),
+                               request.commit().tokens());
+      if (++num_commits_ == options.lose_streams_after) {
+        status = absl::UnavailableError("lost");
+      }
+    } else if (request.has_rewind()) {
+      status = path_->OnRewind(request.rewind().position());
+    }
+    if (!status.ok()) {
+      sender_->Finish(status);
+      return;
+    }
+    if (!options.silent) Work();
+  }
+
+  void OnClosed(absl::Status /*status*/) override { --node_->num_open_; }
+
+ private:
+  void Work() {
+    const FakeDrafterOptions& options = node_->options_;
+    while (true) {
+      DraftPath::Work work = path_->NextWork();
+      if (work.kind == DraftPath::Work::Kind::kNone) return;
+      if (work.kind == DraftPath::Work::Kind::kSend) {
+        v1::DraftResponse response;
+        response.set_position(work.proposal.position);
+        response.set_based_on(work.proposal.based_on);
+        response.mutable_tokens()->Assign(work.proposal.tokens.begin(),
+                                          work.proposal.tokens.end());
+        if (options.malformed) response.add_tokens(1 << 30);
+        sender_->Send(std::move(response));
+        continue;
+      }
+      std::vector<int32_t> path(path_->path().begin(), path_->path().end());
+      DraftRun run;
+      while (static_cast<int>(run.tokens.size()) < work.max_tokens) {
+        int32_t token = options.model.Next(path);
+        if (options.wrong_every > 0 &&
+            static_cast<int>(path.size()) % options.wrong_every == 0) {
+          token = token == 'x' ? 'y' : 'x';
+        }
+        path.push_back(token);
+        run.tokens.push_back(token);
+      }
+      path_->OnDrafted(std::move(run));
+    }
+  }
+
+  FakeDrafter* const node_;
+  const Sender sender_;
+  // OnMessage calls never overlap.
+  std::optional<DraftPath> path_;
+  int num_commits_ = 0;
+};
+
+FakeDrafter::FakeDrafter(FakeDrafterOptions options)
+    : options_(std::move(options)) {
+  server_ = Must(RpcServer::Start(RpcServerOptions(), {this}));
+  join_ = Join(options_.coordinators,
+               options_.name,
+               v1::NODE_ROLE_DRAFT,
+               server_->address(),
+               [this] { return num_open_.load(); });
+}
+
+FakeDrafter::~FakeDrafter() { Kill(); }
+
+void FakeDrafter::Kill() {
+  std::list<std::weak_ptr<ServerSender<v1::DraftResponse>>> senders;
+  {
+    MutexLock lock(&mutex_);
+    senders.swap(senders_);
+  }
+  for (const auto& weak : senders) {
+    if (const Sender sender = weak.lock(); sender != nullptr) {
+      sender->Cancel(absl::UnavailableError("killed"));
+    }
+  }
+  if (join_ != nullptr) join_->Stop();
+  server_->Shutdown(absl::ZeroDuration()).IgnoreError();
+}
+
+grpc::ServerUnaryReactor* FakeDrafter::GetDrafter(
+    grpc::CallbackServerContext* context,
+    const v1::GetDrafterRequest* /*request*/,
+    v1::GetDrafterResponse* response) {
+  response->set_drafter(options_.drafter);
+  response->set_vocabulary_fingerprint(options_.vocabulary_fingerprint);
+  response->set_max_num_sequences(64);
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  reactor->Finish(grpc::Status::OK);
+  return reactor;
+}
+
+grpc::ServerBidiReactor<v1::DraftRequest, v1::DraftResponse>*
+FakeDrafter::Draft(grpc::CallbackServerContext* context) {
+  ++num_opened_;
+  return StartServerStream<v1::DraftRequest, v1::DraftResponse>(
+      context, StreamLimits(), [this](Sender sender) {
+        {
+          MutexLock lock(&mutex_);
+          senders_.push_back(sender);
+        }
+        return std::make_shared<Handler>(this, std::move(sender));
+      });
+}
+
+}  // namespace specwire

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "verifier_node/decode_convert.h"
+
+#include <optional>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "common/rpc/convert.h"
+
+namespace specwire::verifier {
+namespace {
+
+constexpr int kMaxTenantSaltBytes = 64;
+constexpr int64_t kLockStep = -1;
+
+absl::StatusOr<absl::Duration> Patience(int64_t patience_us) {
+  if (patience_us == kLockStep) return absl::InfiniteDuration();
+  if (patience_us < 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "patience_us: ", patience_us, " is neither >= 0 nor -1 (no limit)"));
+  }
+  return absl::Microseconds(patience_us);
+}
+
+absl::Status CheckRows(int32_t rows) {
+  if (rows >= 0 && rows <= kMaxProposalTokens) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "max_draft_rows: ", rows, " is not between 0 and ", kMaxProposalTokens));
+}
+
+// What belongs to the request as a whole and not to the token protocol.
+absl::Status CheckRequest(const v1::DecodeOpen& message,
+                          const ModelInfo& model) {
+  SPECWIRE_ASSIGN_OR_RETURN(
+      const SamplingParams sampling,
+      specwire::FromProto(message.sampling(), /*default_seed=*/0));
+  SPECWIRE_RETURN_IF_ERROR(ValidateSampling(sampling, model.vocab_size));
+  SPECWIRE_ASSIGN_OR_RETURN(const AcceptanceRule rule,
+                            specwire::FromProto(message.rule()));
+  if (rule == AcceptanceRule::kRatio) {
+    return absl::InvalidArgumentError(
+        "rule: the ratio rule is not supported yet; use the coupled rule");
+  }
+  if (message.has_logprobs()) {
+    return absl::InvalidArgumentError("logprobs: not supported yet");
+  }
+  if (message.choice() < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("choice: ", message.choice(), " is negative"));
+  }
+  if (message.tenant_salt().size() > kMaxTenantSaltBytes) {
+    return absl::InvalidArgumentError(absl::StrCat("tenant_salt: ",
+                                                   message.tenant_salt().size(),
+                                                   " bytes, at most ",
+                                                   kMaxTenantSaltBytes));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckLengths(const v1::DecodeOpen& message,
+                          const ModelInfo& model) {
+  // Lists that are far too long are refused before anything is copied; the
+  // rest is VerifySequence's to judge.
+  if (message.tokens_size() < 1 ||
+      message.tokens_size() >= model.max_model_len) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("tokens: ",
+                     message.tokens_size(),
+                     " of them; at least 1 and fewer than max_model_len ",
+                     model.max_model_len));
+  }
+  if (message.stop_token_ids_size() > kMaxStopTokenIds) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("stop_token_ids: ",
+                     message.stop_token_ids_size(),
+                     " of them, at most ",
+                     kMaxStopTokenIds));
+  }
+  const int64_t length =
+      int64_t{message.prompt_length()} + int64_t{message.max_tokens()};
+  if (message.max_tokens() < 1 || length > model.max_model_len) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("max_tokens: ",
+                     message.max_tokens(),
+                     " is not between 1 and the room behind prompt_length ",
+                     message.prompt_length(),
+                     " in max_model_len ",
+                     model.max_model_len));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<OpenSequence> FromProto(const v1::DecodeOpen& message,
+                                       const ModelInfo& model) {
+  SPECWIRE_RETURN_IF_ERROR(CheckLengths(message, model));
+  SPECWIRE_RETURN_IF_ERROR(CheckRequest(message, model));
+  StopCriteria stop;
+  stop.max_tokens = message.max_tokens();
+  stop.min_tokens = message.min_tokens();
+  stop.stop_token_ids.assign(message.stop_token_ids().begin(),
+                             message.stop_token_ids().end());
+  stop.ignore_eos = message.ignore_eos();
+  SPECWIRE_RETURN_IF_ERROR(ValidateStop(stop, model.vocab_size));
+
+  OpenSequence open;
+  open.priority = message.priority();
+  VerifyParams& params = open.params;
+  params.tokens.assign(message.tokens().begin(), message.tokens().end());
+  params.prompt_length = message.prompt_length();
+  params.max_tokens = message.max_tokens();
+  params.stop_token_ids = std::move(stop.stop_token_ids);
+  if (!message.ignore_eos()) {
+    params.stop_token_ids.insert(params.stop_token_ids.end(),
+                                 model.eos_ids.begin(),
+                                 model.eos_ids.end());
+  }
+  params.source = message.source();
+  params.decode_until = message.decode_until();
+  SPECWIRE_ASSIGN_OR_RETURN(params.patience, Patience(message.patience_us()));
+  if (message.has_max_draft_rows()) {
+    SPECWIRE_RETURN_IF_ERROR(CheckRows(message.max_draft_rows()));
+    params.max_draft_rows = message.max_draft_rows();
+  }
+  return open;
+}
+
+absl::StatusOr<Proposal> FromProto(const v1::Proposal& message) {
+  if (message.tokens_size() > kMaxProposalTokens) {
+    return absl::InvalidArgumentError(absl::StrCat("proposal.tokens: ",
+                                                   message.tokens_size(),
+                                                   " of them, at most ",
+                                                   kMaxProposalTokens));
+  }
+  if (message.q_size() > 0) {
+    return absl::InvalidArgumentError(
+        "proposal.q: belongs to the ratio rule, which is not supported yet");
+  }
+  Proposal proposal;
+  proposal.source = message.source();
+  proposal.position = message.position();
+  proposal.based_on = message.based_on();
+  proposal.tokens.assign(message.tokens().begin(), message.tokens().end());
+  return proposal;
+}
+
+absl::StatusOr<VerifyTune> FromProto(const v1::DecodeTune& message) {
+  VerifyTune tune;
+  if (message.has_patience_us()) {
+    SPECWIRE_ASSIGN_OR_RETURN(tune.patience, Patience(message.patience_us()));
+  }
+  if (message.has_max_draft_rows()) {
+    SPECWIRE_RETURN_IF_ERROR(CheckRows(message.max_draft_rows()));
+    tune.max_draft_rows = message.max_draft_rows();
+  }
+  if (message.has_decode_until()) tune.decode_until = message.decode_until();
+  return tune;
+}
+
+v1::DecodeResponse ToProto(const Commit& commit, const StepTimes& times) {
+  v1::DecodeResponse message;
+  message.set_position(commit.position);
+  message.mutable_tokens()->Add(commit.tokens.begin(), commit.tokens.end());
+  message.set_num_proposed(commit.num_proposed);
+  message.set_num_accepted(commit.num_accepted);
+  if (commit.counters != DecodeCounters()) {
+    v1::DecodeCounters* const counters = message.mutable_counters();
+    counters->set_overlapped(commit.counters.overlapped);
+    counters->set_stale(commit.counters.stale);
+    counters->set_trimmed(commit.counters.trimmed);
+  }
+  if (commit.finish != FinishReason::kNone) {
+    v1::DecodeFinish* const finish = message.mutable_finish();
+    finish->set_reason(specwire::ToProto(commit.finish));
+    if (commit.stop_token_id.has_value()) {
+      finish->set_stop_token_id(*commit.stop_token_id);
+    }
+  }
+  v1::StepTimings* const timings = message.mutable_timings();
+  timings->set_wait_us(absl::ToInt64Microseconds(times.wait));
+  timings->set_verify_us(absl::ToInt64Microseconds(times.verify));
+  return message;
+}
+
+}  // namespace specwire::verifier

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "verifier_node/service.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "common/base/status_macros.h"
+#include "common/rpc/convert.h"
+#include "common/rpc/server_stream.h"
+#include "common/rpc/worker_stream.h"
+#include "common/text/tokenizer.h"
+#include "verifier_node/decode_convert.h"
+
+namespace specwire::verifier {
+namespace {
+
+constexpr size_t kMaxChunkBytes = 262144;
+
+// The engine thread's way to a stream.
+class StreamSink final : public DecodeSink {
+ public:
+  explicit StreamSink(std::shared_ptr<ServerSender<v1::DecodeResponse>> sender)
+      : sender_(std::move(sender)) {}
+
+  bool Send(const Commit& commit, const StepTimes& times) override {
+    return sender_->Send(ToProto(commit, times));
+  }
+  void Finish(absl::Status status) override {
+    sender_->Finish(std::move(status));
+  }
+
+ private:
+  const std::shared_ptr<ServerSender<v1::DecodeResponse>> sender_;
+};
+
+// A stream that only sends what was queued when it began.
+class IgnoringHandler final : public WriterHandler {
+ public:
+  void OnClosed(absl::Status /*status*/) override {}
+};
+
+absl::StatusOr<DecodeEvent> ParseRequest(
+    const v1::DecodeRequest& message,
+    bool first,
+    const ModelInfo& model,
+    const std::shared_ptr<ServerSender<v1::DecodeResponse>>& sender) {
+  if (first != (message.event_case() == v1::DecodeRequest::kOpen)) {
+    return absl::InvalidArgumentError(
+        first ? "event: the first message must be open"
+              : "event: open must come once, and first");
+  }
+  switch (message.event_case()) {
+    case v1::DecodeRequest::kOpen: {
+      SPECWIRE_ASSIGN_OR_RETURN(OpenSequence open,
+                                FromProto(message.open(), model));
+      open.sink = std::make_shared<StreamSink>(sender);
+      return open;
+    }
+    case v1::DecodeRequest::kProposal:
+      return FromProto(message.proposal());
+    case v1::DecodeRequest::kTune:
+      return FromProto(message.tune());
+    case v1::DecodeRequest::EVENT_NOT_SET:
+      break;
+  }
+  return absl::InvalidArgumentError("event: not set");
+}
+
+std::vector<v1::GetModelResponse> ModelMessages(
+    const v1::ModelDescription& model,
+    absl::Span<const StepCost> step_costs,
+    absl::string_view tokenizer) {
+  std::vector<v1::GetModelResponse> messages(1);
+  *messages[0].mutable_model() = model;
+  for (const StepCost& cost : step_costs) {
+    v1::StepCost* const message = messages[0].add_step_costs();
+    message->set_num_rows(cost.num_rows);
+    message->set_context_length(cost.context_length);
+    message->set_duration_us(absl::ToInt64Microseconds(cost.duration));
+  }
+  for (size_t at = 0; at < tokenizer.size(); at += kMaxChunkBytes) {
+    messages.emplace_back().set_tokenizer_chunk(
+        std::string(tokenizer.substr(at, kMaxChunkBytes)));
+  }
+  return messages;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<VerifierServiceImpl>>
+VerifierServiceImpl::Create(const Engine& engine,
+                            absl::Span<const StepCost> step_costs,
+                            EngineThread* thread) {
+  SPECWIRE_ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer,
+                            Tokenizer::Create(engine.tokenizer_model()));
+  const v1::ModelDescription model = ToProto(engine.info(),
+                                             tokenizer->fingerprint(),
+                                             thread->worker()->max_streams());
+  // The constructor is private.
+  return std::unique_ptr<VerifierServiceImpl>(new VerifierServiceImpl(
+      engine.info(),
+      ModelMessages(
+          model, step_costs, SerializeTokenizer(engine.tokenizer_model())),
+      thread));
+}
+
+VerifierServiceImpl::VerifierServiceImpl(
+    const ModelInfo& model,
+    std::vector<v1::GetModelResponse> model_messages,
+    EngineThread* thread)
+    : model_(model),
+      model_messages_(std::move(model_messages)),
+      thread_(thread) {}
+
+grpc::ServerWriteReactor<v1::GetModelResponse>* VerifierServiceImpl::GetModel(
+    grpc::CallbackServerContext* context,
+    const v1::GetModelRequest* /*request*/) {
+  StreamLimits limits;
+  limits.max_queued_messages = model_messages_.size();
+  for (const v1::GetModelResponse& message : model_messages_) {
+    limits.max_queued_bytes += message.ByteSizeLong();
+  }
+  return StartServerWriter<v1::GetModelResponse>(
+      context, limits, [this](const auto& sender) {
+        for (const v1::GetModelResponse& message : model_messages_) {
+          sender->Send(message);
+        }
+        sender->Finish(absl::OkStatus());
+        return std::make_shared<IgnoringHandler>();
+      });
+}
+
+grpc::ServerBidiReactor<v1::DecodeRequest, v1::DecodeResponse>*
+VerifierServiceImpl::Decode(grpc::CallbackServerContext* context) {
+  using Stream =
+      WorkerStream<v1::DecodeRequest, v1::DecodeResponse, DecodeEvent>;
+  return StartServerStream<v1::DecodeRequest, v1::DecodeResponse>(
+      context, StreamLimits(), [this](const auto& sender) {
+        return std::make_shared<Stream>(
+            thread_->worker(),
+            sender,
+            [this, sender](const v1::DecodeRequest& message, bool first) {
+              return ParseRequest(message, first, model_, sender);
+            });
+      });
+}
+
+grpc::ServerWriteReactor<v1::ScoreTokensResponse>*
+VerifierServiceImpl::ScoreTokens(grpc::CallbackServerContext* context,
+                                 const v1::ScoreTokensRequest* /*request*/) {
+  return StartServerWriter<v1::ScoreTokensResponse>(
+      context, StreamLimits(), [](const auto& sender) {
+        sender->Finish(
+            absl::UnimplementedError("ScoreTokens: not supported yet"));
+        return std::make_shared<IgnoringHandler>();
+      });
+}
+
+}  // namespace specwire::verifier

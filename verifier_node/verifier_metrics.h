@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <vector>
+
+#include "absl/time/time.h"
+#include "common/drafting/messages.h"
+#include "common/metrics/metrics.h"
+
+namespace specwire::verifier {
+
+// What a verifier counts while it works. Gauges that are read on demand (KV
+// cache, sequences) are added by the program.
+//
+// Thread safety: one thread at a time, the engine's.
+// Lifetime: the registry must outlive it.
+class VerifierMetrics {
+ public:
+  explicit VerifierMetrics(MetricsRegistry* registry);
+
+  // A pass over part of a prompt.
+  void OnPrefill(int num_rows, absl::Duration duration);
+  // A sequence's prompt, and what was generated of it elsewhere, is computed.
+  void OnPrefilled(int num_tokens);
+  // A verify pass.
+  void OnStep(const Commit& commit, absl::Duration duration);
+  // Draft tokens that were not verified.
+  void OnUnverified(const DecodeCounters& added, int num_unused);
+
+ private:
+  Counter* AcceptedAt(int position);
+
+  MetricsRegistry* const registry_;
+  Counter* const num_drafts_;
+  Counter* const num_draft_tokens_;
+  Counter* const num_accepted_;
+  Counter* const prompt_tokens_;
+  Counter* const generation_tokens_;
+  Counter* const prefill_rows_;
+  Counter* const verify_rows_;
+  Counter* const overlapped_;
+  Counter* const stale_;
+  Counter* const trimmed_;
+  Counter* const unused_;
+  Histogram* const prefill_duration_;
+  Histogram* const verify_duration_;
+  // By position in the pass; a position's is made when it is first needed.
+  std::vector<Counter*> accepted_at_;
+};
+
+}  // namespace specwire::verifier

@@ -1,0 +1,308 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "verifier_node/verify_sequence.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+
+namespace specwire::verifier {
+namespace {
+
+// Most draft tokens in one pass that anybody may ask for.
+constexpr int kMaxDraftRows = 256;
+
+absl::Status CheckIds(absl::string_view field,
+                      absl::Span<const int32_t> ids,
+                      int vocab_size) {
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (ids[i] < 0 || ids[i] >= vocab_size) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          field, "[", i, "] must be in [0, ", vocab_size, "), got ", ids[i]));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckAtLeast(absl::string_view field, int value, int least) {
+  if (value < least) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(field, " must be at least ", least, ", got ", value));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckSettings(absl::Duration patience, int max_draft_rows) {
+  if (patience < absl::ZeroDuration()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "patience must not be negative, got ", absl::FormatDuration(patience)));
+  }
+  if (max_draft_rows < 0 || max_draft_rows > kMaxDraftRows) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("max_draft_rows must be in [0, ",
+                     kMaxDraftRows,
+                     "], got ",
+                     max_draft_rows));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckRoom(const VerifyParams& params, int max_model_len) {
+  const int64_t length = static_cast<int64_t>(params.tokens.size());
+  if (length >= max_model_len) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("tokens must be shorter than max_model_len = ",
+                     max_model_len,
+                     ", got ",
+                     length));
+  }
+  if (params.prompt_length < 1 || params.prompt_length > length) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("prompt_length must be in [1, ",
+                     length,
+                     "], the number of tokens, got ",
+                     params.prompt_length));
+  }
+  if (length - params.prompt_length >= params.max_tokens) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("max_tokens must exceed the ",
+                     length - params.prompt_length,
+                     " completion tokens in tokens, got ",
+                     params.max_tokens));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<VerifySequence> VerifySequence::Open(
+    VerifyParams params, const VerifyLimits& limits) {
+  if (params.tokens.empty()) {
+    return absl::InvalidArgumentError("tokens must not be empty");
+  }
+  SPECWIRE_RETURN_IF_ERROR(CheckRoom(params, limits.max_model_len));
+  SPECWIRE_RETURN_IF_ERROR(
+      CheckIds("tokens", params.tokens, limits.vocab_size));
+  SPECWIRE_RETURN_IF_ERROR(
+      CheckIds("stop_token_ids", params.stop_token_ids, limits.vocab_size));
+  SPECWIRE_RETURN_IF_ERROR(CheckAtLeast("source", params.source, 0));
+  SPECWIRE_RETURN_IF_ERROR(
+      CheckAtLeast("decode_until", params.decode_until, 0));
+  SPECWIRE_RETURN_IF_ERROR(
+      CheckSettings(params.patience, params.max_draft_rows));
+  return VerifySequence(std::move(params), limits);
+}
+
+VerifySequence::VerifySequence(VerifyParams params, const VerifyLimits& limits)
+    : log_(std::move(params.tokens)),
+      prompt_length_(params.prompt_length),
+      hard_limit_(static_cast<int>(std::min<int64_t>(
+          static_cast<int64_t>(params.prompt_length) + params.max_tokens,
+          limits.max_model_len))),
+      vocab_size_(limits.vocab_size),
+      stop_token_ids_(params.stop_token_ids.begin(),
+                      params.stop_token_ids.end()),
+      source_(params.source),
+      // What was drafted before this sequence opened is not for it.
+      fence_(static_cast<int>(log_.size())),
+      decode_until_(params.decode_until),
+      patience_(params.patience),
+      max_draft_rows_(params.max_draft_rows) {}
+
+absl::Status VerifySequence::OnProposal(const Proposal& proposal) {
+  SPECWIRE_RETURN_IF_ERROR(CheckProposal(proposal));
+  const int64_t size = static_cast<int64_t>(proposal.tokens.size());
+  if (done_) {
+    return absl::OkStatus();
+  }
+  if (proposal.source < source_) {
+    counters_.stale += size;
+    return absl::OkStatus();
+  }
+  if (proposal.source > source_) {
+    // Another drafter: the mistakes of the one before are not its own.
+    source_ = proposal.source;
+    DropPending();
+    fence_ = 0;
+    plain_now_ = false;
+  }
+  if (proposal.based_on < fence_) {
+    counters_.stale += size;
+    return absl::OkStatus();
+  }
+  if (proposal.tokens.empty()) {
+    if (proposal.position == length() + static_cast<int>(pending_.size())) {
+      plain_now_ = true;
+    }
+    return absl::OkStatus();
+  }
+  TakeTokens(proposal.position, proposal.tokens);
+  return absl::OkStatus();
+}
+
+absl::Status VerifySequence::CheckProposal(const Proposal& proposal) const {
+  if (proposal.tokens.size() > kMaxProposalTokens) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("proposal.tokens must have at most ",
+                     kMaxProposalTokens,
+                     " entries, got ",
+                     proposal.tokens.size()));
+  }
+  SPECWIRE_RETURN_IF_ERROR(
+      CheckIds("proposal.tokens", proposal.tokens, vocab_size_));
+  SPECWIRE_RETURN_IF_ERROR(
+      CheckAtLeast("proposal.position", proposal.position, 0));
+  SPECWIRE_RETURN_IF_ERROR(CheckAtLeast("proposal.source", proposal.source, 0));
+  if (proposal.based_on < 0 || proposal.based_on > length()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("proposal.based_on must be in [0, ",
+                     length(),
+                     "], the committed length, got ",
+                     proposal.based_on));
+  }
+  return absl::OkStatus();
+}
+
+void VerifySequence::TakeTokens(int position,
+                                absl::Span<const int32_t> tokens) {
+  // Tokens that are already committed: compare.
+  const int64_t overlap = std::clamp<int64_t>(
+      int64_t{length()} - position, 0, static_cast<int64_t>(tokens.size()));
+  for (int64_t i = 0; i < overlap; ++i) {
+    if (log_[static_cast<size_t>(position + i)] !=
+        tokens[static_cast<size_t>(i)]) {
+      counters_.overlapped += i;
+      counters_.stale += static_cast<int64_t>(tokens.size()) - i;
+      DropPending();
+      // One past the first difference, no further: the drafter learns of it by
+      // the commit that holds that position, and its answer must get through.
+      fence_ = std::max(fence_, static_cast<int>(position + i + 1));
+      return;
+    }
+  }
+  counters_.overlapped += overlap;
+  tokens.remove_prefix(static_cast<size_t>(overlap));
+  const int64_t start = position + overlap;
+  // The last position is always the target's own, so no draft token for it or
+  // beyond can ever be verified.
+  const int64_t keep = std::clamp<int64_t>(
+      hard_limit_ - 1 - start, 0, static_cast<int64_t>(tokens.size()));
+  counters_.trimmed += static_cast<int64_t>(tokens.size()) - keep;
+  tokens = tokens.first(static_cast<size_t>(keep));
+  if (tokens.empty()) {
+    return;
+  }
+  const size_t place = static_cast<size_t>(start - length());
+  if (place > pending_.size()) {
+    counters_.stale += keep;
+    return;
+  }
+  // The drafter went back: its new word replaces the old.
+  counters_.stale += static_cast<int64_t>(pending_.size() - place);
+  pending_.resize(place);
+  pending_.insert(pending_.end(), tokens.begin(), tokens.end());
+  plain_now_ = false;
+}
+
+absl::Status VerifySequence::OnTune(const VerifyTune& tune) {
+  SPECWIRE_RETURN_IF_ERROR(
+      CheckSettings(tune.patience.value_or(patience_),
+                    tune.max_draft_rows.value_or(max_draft_rows_)));
+  SPECWIRE_RETURN_IF_ERROR(
+      CheckAtLeast("decode_until",
+                   tune.decode_until.value_or(decode_until_),
+                   decode_until_));
+  patience_ = tune.patience.value_or(patience_);
+  max_draft_rows_ = tune.max_draft_rows.value_or(max_draft_rows_);
+  decode_until_ = tune.decode_until.value_or(decode_until_);
+  return absl::OkStatus();
+}
+
+int VerifySequence::RowLimit() const {
+  return std::clamp(
+      std::min(hard_limit_, decode_until_) - length() - 1, 0, max_draft_rows_);
+}
+
+VerifySequence::Next VerifySequence::NextAt(absl::Time now) const {
+  if (done_) {
+    return {Next::Kind::kDone, absl::InfiniteFuture()};
+  }
+  if (length() >= decode_until_) {
+    return {Next::Kind::kBlocked, absl::InfiniteFuture()};
+  }
+  if (!pending_.empty() || plain_now_ || RowLimit() == 0) {
+    return {Next::Kind::kRun, now};
+  }
+  if (patience_ == absl::InfiniteDuration()) {
+    return {Next::Kind::kWait, absl::InfiniteFuture()};
+  }
+  const absl::Time at = last_step_end_ + patience_;
+  return {now >= at ? Next::Kind::kRun : Next::Kind::kWait, at};
+}
+
+absl::Span<const int32_t> VerifySequence::BeginStep(int max_rows) {
+  step_rows_ = std::clamp(
+      std::min(max_rows, RowLimit()), 0, static_cast<int>(pending_.size()));
+  return absl::MakeConstSpan(pending_).first(static_cast<size_t>(step_rows_));
+}
+
+Commit VerifySequence::FinishStep(absl::Span<const int32_t> target,
+                                  absl::Time now) {
+  const size_t rows = static_cast<size_t>(step_rows_);
+  Commit commit;
+  commit.position = length();
+  commit.num_proposed = step_rows_;
+  bool agrees = true;
+  for (size_t i = 0; i <= rows && i < target.size() && agrees &&
+                     commit.finish == FinishReason::kNone;
+       ++i) {
+    const int32_t token = target[i];
+    log_.push_back(token);
+    commit.tokens.push_back(token);
+    agrees = i < rows && token == pending_[i];
+    commit.num_accepted += agrees ? 1 : 0;
+    // In the order of the tokens, and a stop token before the limit.
+    if (stop_token_ids_.contains(token)) {
+      commit.finish = FinishReason::kStop;
+      commit.stop_token_id = token;
+    } else if (length() >= hard_limit_) {
+      commit.finish = FinishReason::kLength;
+    }
+  }
+  pending_.erase(pending_.begin(),
+                 pending_.begin() + static_cast<std::ptrdiff_t>(rows));
+  if (commit.finish != FinishReason::kNone) {
+    done_ = true;
+  } else {
+    SettlePending(commit);
+  }
+  step_rows_ = 0;
+  plain_now_ = false;
+  last_step_end_ = now;
+  commit.counters = counters_;
+  return commit;
+}
+
+void VerifySequence::SettlePending(const Commit& commit) {
+  const bool rejected = commit.num_accepted < commit.num_proposed;
+  if (!rejected && pending_.empty()) {
+    return;
+  }
+  if (!rejected && pending_.front() == commit.tokens.back()) {
+    // The target's own token is what was proposed next: the rest still holds.
+    ++counters_.overlapped;
+    pending_.erase(pending_.begin());
+    return;
+  }
+  DropPending();
+  fence_ = length();
+}
+
+void VerifySequence::DropPending() {
+  counters_.stale += static_cast<int64_t>(pending_.size());
+  pending_.clear();
+}
+
+}  // namespace specwire::verifier
