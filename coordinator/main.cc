@@ -3,10 +3,12 @@
 // coordinator: what users call and nodes join.
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <iostream>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -27,6 +29,8 @@ constexpr char kProgram[] = "coordinator";
 // Flags as they were given; times in their units.
 struct Flags {
   CoordinatorOptions options;
+  // Absent: two proposals, and at least the default.
+  std::optional<int> window;
   int64_t patience_us = 0;
   double drafter_deadline_s = 0;
   double grace_s = 0;
@@ -51,9 +55,10 @@ void AddFlags(CLI::App* app, Flags* flags) {
   add("--run_length",
       &options->speculation.run_length,
       "draft tokens in one proposal, unless a request says otherwise");
-  add("--window",
-      &options->speculation.window,
-      "how many tokens a drafter works ahead of the last commit");
+  app->add_option("--window",
+                  flags->window,
+                  "how many tokens a drafter works ahead of the last commit "
+                  "(default: two proposals, at least 8)");
   add("--patience_us",
       &flags->patience_us,
       "how long a verifier waits for a proposal, in microseconds; -1 waits "
@@ -81,6 +86,8 @@ void AddFlags(CLI::App* app, Flags* flags) {
 absl::StatusOr<CoordinatorOptions> CheckFlags(const Flags& flags) {
   CoordinatorOptions options = flags.options;
   options.reflection = !flags.no_reflection;
+  options.speculation.window = flags.window.value_or(
+      std::max(options.speculation.window, 2 * options.speculation.run_length));
   options.drafter_deadline = absl::Seconds(flags.drafter_deadline_s);
   options.grace = absl::Seconds(flags.grace_s);
   options.speculation.patience = flags.patience_us == -1

@@ -2,7 +2,6 @@
 #include "coordinator/registry.h"
 
 #include <algorithm>
-#include <tuple>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -50,11 +49,6 @@ absl::Status CheckIdentity(const NodeIdentity& identity) {
   return absl::OkStatus();
 }
 
-bool Fits(const DrafterInfo& drafter, const std::string& fingerprint) {
-  return drafter.vocabulary_fingerprint.empty() ||
-         drafter.vocabulary_fingerprint == fingerprint;
-}
-
 // The start of a digest, for people.
 absl::string_view Short(absl::string_view digest) {
   return digest.substr(0, 12);
@@ -71,35 +65,7 @@ std::string Label(const NodeInfo& info) {
                       ")");
 }
 
-// Orders nodes by work: our own streams and what the node last reported,
-// whichever says more; other coordinators may use it too.
-int Work(const NodeInfo& info) {
-  return std::max(info.num_running, info.load.num_sequences);
-}
-
 }  // namespace
-
-absl::string_view NodeRoleName(NodeRole role) {
-  return role == NodeRole::kDraft ? "draft" : "verifier";
-}
-
-absl::string_view NodeStateName(NodeState state) {
-  switch (state) {
-    case NodeState::kJoining:
-      return "joining";
-    case NodeState::kServing:
-      return "serving";
-    case NodeState::kSuspect:
-      return "suspect";
-    case NodeState::kDraining:
-      return "draining";
-    case NodeState::kIncompatible:
-      return "incompatible";
-    case NodeState::kGone:
-      return "gone";
-  }
-  return "unknown";
-}
 
 Registry::Node* Registry::Find(const std::string& node_id) {
   const auto it = nodes_.find(node_id);
@@ -362,171 +328,6 @@ void Registry::ForgetOldest() {
   for (const Node* node : gone) {
     nodes_.erase(std::string(node->info.node_id));
   }
-}
-
-absl::StatusOr<NodeInfo> Registry::AcquireVerifier(
-    const std::string& model_digest, const std::set<std::string>& exclude) {
-  MutexLock lock(&mutex_);
-  Node* best = nullptr;
-  for (auto& [id, node] : nodes_) {
-    if (node.info.state != NodeState::kServing ||
-        !node.info.verifier.has_value() ||
-        node.info.verifier->model.model_digest != model_digest ||
-        exclude.contains(id)) {
-      continue;
-    }
-    if (best == nullptr || std::tuple(Work(node.info), node.age) <
-                               std::tuple(Work(best->info), best->age)) {
-      best = &node;
-    }
-  }
-  if (best == nullptr) {
-    return absl::UnavailableError(WhyNoVerifierLocked(model_digest));
-  }
-  ++best->info.num_running;
-  return best->info;
-}
-
-absl::StatusOr<NodeInfo> Registry::AcquireDrafter(
-    const std::string& vocabulary_fingerprint,
-    const std::string& drafter,
-    const std::set<std::string>& exclude) {
-  MutexLock lock(&mutex_);
-  Node* best = nullptr;
-  for (auto& [id, node] : nodes_) {
-    if (node.info.state != NodeState::kServing ||
-        !node.info.drafter.has_value() ||
-        !Fits(*node.info.drafter, vocabulary_fingerprint) ||
-        (!drafter.empty() && node.info.drafter->name != drafter) ||
-        exclude.contains(id)) {
-      continue;
-    }
-    if (best == nullptr || std::tuple(Work(node.info), node.age) <
-                               std::tuple(Work(best->info), best->age)) {
-      best = &node;
-    }
-  }
-  if (best == nullptr) {
-    return absl::UnavailableError("no draft node that fits takes work");
-  }
-  ++best->info.num_running;
-  return best->info;
-}
-
-void Registry::Release(const std::string& node_id) {
-  MutexLock lock(&mutex_);
-  // A node that has left may have been forgotten meanwhile.
-  if (Node* node = Find(node_id); node != nullptr) --node->info.num_running;
-}
-
-std::vector<NodeInfo> Registry::Nodes() const {
-  std::vector<const Node*> sorted;
-  MutexLock lock(&mutex_);
-  for (const auto& [id, node] : nodes_) sorted.push_back(&node);
-  std::sort(sorted.begin(), sorted.end(), [](const Node* a, const Node* b) {
-    return std::tie(a->info.identity.role, a->info.identity.name, a->age) <
-           std::tie(b->info.identity.role, b->info.identity.name, b->age);
-  });
-  std::vector<NodeInfo> infos;
-  for (const Node* node : sorted) infos.push_back(node->info);
-  return infos;
-}
-
-bool Registry::IsLive(const std::string& node_id) const {
-  MutexLock lock(&mutex_);
-  const auto it = nodes_.find(node_id);
-  return it != nodes_.end() && it->second.info.state != NodeState::kGone;
-}
-
-int Registry::Count(NodeRole role, NodeState state) const {
-  MutexLock lock(&mutex_);
-  int count = 0;
-  for (const auto& [id, node] : nodes_) {
-    if (node.info.identity.role == role && node.info.state == state) ++count;
-  }
-  return count;
-}
-
-int Registry::CountVerifiers(const std::string& model_digest) const {
-  MutexLock lock(&mutex_);
-  int count = 0;
-  for (const auto& [id, node] : nodes_) {
-    if (node.info.state == NodeState::kServing &&
-        node.info.verifier.has_value() &&
-        node.info.verifier->model.model_digest == model_digest) {
-      ++count;
-    }
-  }
-  return count;
-}
-
-std::vector<std::string> Registry::DrafterNames(
-    const std::string& vocabulary_fingerprint) const {
-  MutexLock lock(&mutex_);
-  std::set<std::string> names;
-  for (const auto& [id, node] : nodes_) {
-    if (node.info.state == NodeState::kServing &&
-        node.info.drafter.has_value() &&
-        Fits(*node.info.drafter, vocabulary_fingerprint)) {
-      names.insert(node.info.drafter->name);
-    }
-  }
-  return {names.begin(), names.end()};
-}
-
-int Registry::CountDrafters(const std::string& vocabulary_fingerprint) const {
-  MutexLock lock(&mutex_);
-  int count = 0;
-  for (const auto& [id, node] : nodes_) {
-    if (node.info.state == NodeState::kServing &&
-        node.info.drafter.has_value() &&
-        Fits(*node.info.drafter, vocabulary_fingerprint)) {
-      ++count;
-    }
-  }
-  return count;
-}
-
-std::string Registry::WhyNoVerifier(const std::string& model_digest) const {
-  MutexLock lock(&mutex_);
-  return WhyNoVerifierLocked(model_digest);
-}
-
-std::string Registry::WhyNoVerifierLocked(
-    const std::string& model_digest) const {
-  const Node* latest = nullptr;
-  for (const auto& [id, node] : nodes_) {
-    const NodeInfo& info = node.info;
-    if (info.identity.role != NodeRole::kVerifier) continue;
-    if (!model_digest.empty() && info.verifier.has_value() &&
-        info.verifier->model.model_digest != model_digest) {
-      continue;
-    }
-    if (info.state == NodeState::kServing) continue;
-    // A node that may come back says more than one that has left.
-    const auto rank = [](const Node& n) {
-      return std::tuple(n.info.state != NodeState::kGone, n.attachment);
-    };
-    if (latest == nullptr || rank(node) > rank(*latest)) latest = &node;
-  }
-  if (latest == nullptr) {
-    return model_digest.empty() ? "no verifier node has joined"
-                                : "no other verifier serves this model";
-  }
-  // What went wrong while joining may name addresses: that is for operators.
-  const bool tell =
-      latest->info.state != NodeState::kJoining && !latest->info.reason.empty();
-  return absl::StrCat("no verifier takes work: '",
-                      latest->info.identity.name,
-                      "' is ",
-                      NodeStateName(latest->info.state),
-                      tell ? ": " : "",
-                      tell ? latest->info.reason : "");
-}
-
-int64_t Registry::drafters_gained() const {
-  MutexLock lock(&mutex_);
-  return drafters_gained_;
 }
 
 }  // namespace specwire::coordinator

@@ -1,31 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/session.h"
 
-#include <atomic>
 #include <utility>
-#include <variant>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/base/logging.h"
-#include "common/rpc/client_stream.h"
 #include "coordinator/wire.h"
 
 namespace specwire::coordinator {
 namespace {
-
-// Messages of one stream that wait for the strand. Credit and window keep sound
-// nodes far below.
-constexpr int kMaxBacklog = 4096;
-// Messages that wait for a node: a drafter's flood limit, and tunes.
-constexpr size_t kMaxQueuedMessages = 4096;
-
-ClientStreamOptions NodeStreamOptions(absl::Time deadline) {
-  ClientStreamOptions options;
-  options.limits.max_queued_messages = kMaxQueuedMessages;
-  options.deadline = deadline;
-  return options;
-}
 
 // A stream that ends well before its sequence has still failed it.
 absl::Status NotOk(const absl::Status& status, absl::string_view who) {
@@ -53,68 +37,6 @@ class Session::ClientHandler final : public WriterHandler {
 
  private:
   const std::shared_ptr<Session> session_;
-};
-
-// Told about a node's stream: hands everything to the strand, and gives the
-// node back to the registry when the stream has ended.
-template <class In>
-class Session::NodeHandler final : public StreamHandler<In> {
- public:
-  using OnIn = void (Session::*)(int32_t, const In&);
-  using OnEnd = void (Session::*)(int32_t, const absl::Status&);
-
-  NodeHandler(std::shared_ptr<Session> session,
-              int32_t number,
-              std::string node_id,
-              OnIn on_in,
-              OnEnd on_end)
-      : session_(std::move(session)),
-        number_(number),
-        node_id_(std::move(node_id)),
-        on_in_(on_in),
-        on_end_(on_end) {}
-
-  void OnMessage(In message) override {
-    if (flooded_) return;
-    if (backlog_->fetch_add(1) >= kMaxBacklog) {
-      flooded_ = true;
-      PostEnd(absl::InternalError("the node sends faster than it may"));
-      return;
-    }
-    session_->Post([session = session_.get(),
-                    number = number_,
-                    on_in = on_in_,
-                    backlog = backlog_,
-                    message = std::move(message)] {
-      backlog->fetch_sub(1);
-      (session->*on_in)(number, message);
-    });
-  }
-
-  void OnClosed(absl::Status status) override {
-    session_->environment_.registry->Release(node_id_);
-    PostEnd(std::move(status));
-  }
-
- private:
-  void PostEnd(absl::Status status) {
-    session_->Post(
-        [session = session_.get(),
-         number = number_,
-         on_end = on_end_,
-         status = std::move(status)] { (session->*on_end)(number, status); });
-  }
-
-  const std::shared_ptr<Session> session_;
-  const int32_t number_;
-  const std::string node_id_;
-  const OnIn on_in_;
-  const OnEnd on_end_;
-  // Shared with the tasks, which may outlive the handler.
-  const std::shared_ptr<std::atomic<int>> backlog_ =
-      std::make_shared<std::atomic<int>>(0);
-  // Touched by OnMessage alone.
-  bool flooded_ = false;
 };
 
 Session::Session(const SessionEnvironment& environment, Call call)
@@ -336,171 +258,6 @@ void Session::ScheduleDebts() {
         if (session == nullptr) return;
         session->Post([raw = session.get()] { raw->OnDebtsDue(); });
       });
-}
-
-void Session::Perform(std::vector<Action> actions) {
-  for (Action& action : actions) actions_.push_back(std::move(action));
-  if (performing_) return;
-  performing_ = true;
-  while (!actions_.empty()) {
-    const Action action = std::move(actions_.front());
-    actions_.pop_front();
-    std::visit([this](const auto& wanted) { Do(wanted); }, action);
-  }
-  performing_ = false;
-}
-
-void Session::Do(const OpenVerifier& open) {
-  std::shared_ptr<const NodeLink> link;
-  while (link == nullptr) {
-    absl::StatusOr<NodeInfo> node = environment_.registry->AcquireVerifier(
-        request_->model->info.model.model_digest, lost_verifiers_);
-    if (!node.ok()) {
-      Perform(machine_->OnVerifierClosed(
-          absl::UnavailableError(absl::StrCat(last_loss_.message(),
-                                              last_loss_.ok() ? "" : ", and ",
-                                              node.status().message())),
-          /*could_open=*/false));
-      return;
-    }
-    link = environment_.membership->Link(node->node_id);
-    if (link == nullptr) {
-      // It left between the two calls.
-      environment_.registry->Release(node->node_id);
-      lost_verifiers_.insert(node->node_id);
-    }
-    verifier_.node = *std::move(node);
-  }
-  verifier_.number = ++verifier_number_;
-  if (verifier_number_ > 1) model_metrics_->OnMigration(last_loss_);
-  pair_.reset();
-  auto handler = std::make_shared<NodeHandler<v1::DecodeResponse>>(
-      shared_from_this(),
-      verifier_.number,
-      verifier_.node.node_id,
-      &Session::OnDecoded,
-      &Session::OnDecodeClosed);
-  verifier_.sender = StartClientStream<v1::DecodeRequest, v1::DecodeResponse>(
-      NodeStreamOptions(deadline_),
-      std::move(handler),
-      [&link](grpc::ClientContext* context, auto* reactor) {
-        link->verifier.async()->Decode(context, reactor);
-      });
-  verifier_.sender->Send(MakeDecodeOpen(*request_, open));
-}
-
-void Session::Do(const SendProposal& send) {
-  if (verifier_.sender == nullptr) return;
-  if (drafter_.source == send.proposal.source &&
-      !send.proposal.tokens.empty()) {
-    proposer_ = drafter_.node.drafter->name;
-    if (proposer_node_ != drafter_.node.identity.name) {
-      proposer_node_ = drafter_.node.identity.name;
-      pair_.reset();
-    }
-  }
-  verifier_.sender->Send(MakeProposal(send.proposal));
-}
-
-void Session::Do(const SendDecodeTune& tune) {
-  if (verifier_.sender != nullptr) verifier_.sender->Send(MakeDecodeTune(tune));
-}
-
-void Session::Do(const OpenDrafter& open) {
-  std::shared_ptr<const NodeLink> link;
-  while (link == nullptr) {
-    absl::StatusOr<NodeInfo> node = environment_.registry->AcquireDrafter(
-        request_->model->info.vocabulary_fingerprint,
-        request_->drafter,
-        lost_drafters_);
-    if (!node.ok()) {
-      Perform(machine_->OnDrafterClosed(open.source,
-                                        node.status(),
-                                        /*could_open=*/false));
-      return;
-    }
-    link = environment_.membership->Link(node->node_id);
-    if (link == nullptr) {
-      environment_.registry->Release(node->node_id);
-      lost_drafters_.insert(node->node_id);
-    }
-    drafter_.node = *std::move(node);
-  }
-  drafter_.source = open.source;
-  auto handler =
-      std::make_shared<NodeHandler<v1::DraftResponse>>(shared_from_this(),
-                                                       open.source,
-                                                       drafter_.node.node_id,
-                                                       &Session::OnDrafted,
-                                                       &Session::OnDraftClosed);
-  drafter_.sender = StartClientStream<v1::DraftRequest, v1::DraftResponse>(
-      NodeStreamOptions(deadline_),
-      std::move(handler),
-      [&link](grpc::ClientContext* context, auto* reactor) {
-        link->drafter.async()->Draft(context, reactor);
-      });
-  drafter_.sender->Send(MakeDraftOpen(*request_, open));
-}
-
-void Session::Do(const SendCommit& commit) {
-  if (drafter_.source != commit.source || drafter_.sender == nullptr) return;
-  drafter_.sender->Send(MakeDraftCommit(commit));
-}
-
-void Session::Do(const SendRewind& rewind) {
-  if (drafter_.source != rewind.source || drafter_.sender == nullptr) return;
-  drafter_.sender->Send(MakeDraftRewind(rewind));
-}
-
-void Session::Do(const CloseVerifier& /*close*/) {
-  if (verifier_.sender == nullptr) return;
-  if (machine_->finished()) {
-    verifier_.sender->Cancel();
-    verifier_ = VerifierStream();
-    return;
-  }
-  // Before the end, the machine closes only what has broken the rules.
-  DropVerifier(absl::InternalError("it contradicted the log"));
-}
-
-void Session::Do(const CloseDrafter& close) {
-  if (drafter_.source != close.source || drafter_.sender == nullptr) return;
-  if (!machine_->finished()) {
-    SPECWIRE_LOG(Info,
-                 "request ",
-                 request_->request_id,
-                 ": gave up draft node '",
-                 drafter_.node.identity.name,
-                 "': it was late or broke the rules");
-    lost_drafters_.insert(drafter_.node.node_id);
-  }
-  drafter_.sender->Cancel();
-  drafter_ = DrafterStream();
-}
-
-void Session::Do(const ArmDrafterTimer& arm) {
-  // Those of earlier drafters are void.
-  while (!debts_.empty() && debts_.front().source != arm.source) {
-    debts_.pop_front();
-  }
-  debts_.push_back(
-      {arm.source, arm.owed, absl::Now() + environment_.drafter_deadline});
-  ScheduleDebts();
-}
-
-void Session::Do(const EmitTokens& emit) {
-  v1::GenerateResponse delta = reply_->Delta(emit, absl::Now());
-  untaken_.push_back(reply_->num_tokens());
-  sender_->Send(std::move(delta));
-}
-
-void Session::Do(const FinishRequest& finish) {
-  if (!finish.status.ok()) {
-    End(finish.status);
-    return;
-  }
-  End(absl::OkStatus(),
-      reply_->Finished(finish, machine_->figures(), proposer_, absl::Now()));
 }
 
 }  // namespace specwire::coordinator

@@ -6,15 +6,15 @@ set -Eeuo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 drafter=ngram
-max_tokens=128
-prompt='Correct the spelling of this text and repeat it in full: "The libary opens at nine in the morning and closes at six in the evening. On sundays the libary is closed. Members of the libary may borrow ten books for four weeks."'
+max_tokens=160
+prompt='Write a Python class for a bank account with the methods deposit, withdraw and balance. Then show how to use it.'
 
 usage() {
   cat << 'USAGE'
 usage: scripts/demo.sh [--oracle] [--max_tokens N] [PROMPT]
   --oracle        draft with the target's own model: the most that drafts can
                   be accepted, not the most speed
-  --max_tokens N  longest answer (default 128)
+  --max_tokens N  longest answer (default 160)
 USAGE
 }
 fail() {

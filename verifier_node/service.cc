@@ -95,9 +95,8 @@ VerifierServiceImpl::Create(const Engine& engine,
                             EngineThread* thread) {
   SPECWIRE_ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer,
                             Tokenizer::Create(engine.tokenizer_model()));
-  const v1::ModelDescription model = ToProto(engine.info(),
-                                             tokenizer->fingerprint(),
-                                             thread->worker()->max_streams());
+  const v1::ModelDescription model = ToProto(
+      engine.info(), tokenizer->fingerprint(), thread->worker()->max_streams());
   // The constructor is private.
   return std::unique_ptr<VerifierServiceImpl>(new VerifierServiceImpl(
       engine.info(),

@@ -131,7 +131,8 @@ bool IsLoopback(absl::string_view host) {
 absl::Status CheckCanListen(const HostPort& address) {
   const auto failure = [&](absl::string_view reason) {
     std::string text(reason);
-    if (!text.empty()) text[0] = absl::ascii_tolower(text[0]);
+    if (!text.empty())
+      text[0] = absl::ascii_tolower(static_cast<unsigned char>(text[0]));
     return absl::UnavailableError(
         absl::StrCat("cannot listen on ", address.ToString(), ": ", text));
   };

@@ -18,6 +18,8 @@ struct DraftSequenceParams {
   SamplingParams sampling;
   // Index of this sample among the request's n.
   int32_t choice = 0;
+  // Tokens in the target's vocabulary; 0 if that was not told.
+  int vocab_size = 0;
   AcceptanceRule rule = AcceptanceRule::kCoupled;
   // Separates what a drafter remembers of tenants.
   std::string tenant_salt;

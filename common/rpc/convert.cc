@@ -16,8 +16,8 @@ namespace {
 constexpr int kMaxNameBytes = 256;
 constexpr size_t kSha256HexLength = 64;
 
-absl::Status CheckLength(absl::string_view field, size_t length, int limit) {
-  if (length <= static_cast<size_t>(limit)) return absl::OkStatus();
+absl::Status CheckLength(absl::string_view field, int64_t length, int limit) {
+  if (length <= limit) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat(field, ": at most ", limit, " allowed, got ", length));
 }
@@ -204,11 +204,17 @@ absl::StatusOr<ModelInfo> FromProto(const v1::ModelDescription& message) {
   SPECWIRE_RETURN_IF_ERROR(CheckAtLeast(
       "name's length", static_cast<int64_t>(message.name().size()), 1));
   SPECWIRE_RETURN_IF_ERROR(
-      CheckLength("name's length", message.name().size(), kMaxNameBytes));
-  SPECWIRE_RETURN_IF_ERROR(CheckLength(
-      "architecture's length", message.architecture().size(), kMaxNameBytes));
+      CheckLength("name's length",
+                  static_cast<int64_t>(message.name().size()),
+                  kMaxNameBytes));
   SPECWIRE_RETURN_IF_ERROR(
-      CheckLength("engine's length", message.engine().size(), kMaxNameBytes));
+      CheckLength("architecture's length",
+                  static_cast<int64_t>(message.architecture().size()),
+                  kMaxNameBytes));
+  SPECWIRE_RETURN_IF_ERROR(
+      CheckLength("engine's length",
+                  static_cast<int64_t>(message.engine().size()),
+                  kMaxNameBytes));
   SPECWIRE_RETURN_IF_ERROR(CheckDigest("model_digest", message.model_digest()));
   SPECWIRE_RETURN_IF_ERROR(
       CheckDigest("vocabulary_fingerprint", message.vocabulary_fingerprint()));
@@ -260,9 +266,10 @@ absl::StatusOr<TokenizerModel> FromProto(const v1::TokenizerModel& message) {
       CheckLength("types", message.types().size(), kMaxVocabularySize));
   SPECWIRE_RETURN_IF_ERROR(
       CheckLength("merges", message.merges().size(), kMaxMerges));
-  SPECWIRE_RETURN_IF_ERROR(CheckLength("chat_template's bytes",
-                                       message.chat_template().size(),
-                                       kMaxChatTemplateBytes));
+  SPECWIRE_RETURN_IF_ERROR(
+      CheckLength("chat_template's bytes",
+                  static_cast<int64_t>(message.chat_template().size()),
+                  kMaxChatTemplateBytes));
   TokenizerModel model;
   model.kind = message.kind();
   model.pre = message.pre();

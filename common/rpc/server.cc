@@ -71,6 +71,8 @@ void SetLimits(const RpcServerOptions& options, grpc::ServerBuilder* builder) {
   builder->AddChannelArgument(
       GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
       Millis(options.min_ping_interval));
+  // As in MakeChannel.
+  builder->AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
   // Two servers must never share a port in silence.
   builder->AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   grpc::ResourceQuota quota("specwire_server");

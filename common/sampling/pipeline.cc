@@ -119,6 +119,19 @@ std::vector<Candidate> ApplyPipeline(absl::Span<const float> logits,
   return candidates;
 }
 
+double Probability(absl::Span<const float> logits, int32_t token) {
+  float best = -std::numeric_limits<float>::infinity();
+  for (const float logit : logits) best = std::max(best, logit);
+  std::vector<double> weights(logits.size());
+  for (size_t i = 0; i < logits.size(); ++i) {
+    const double weight =
+        Exp(static_cast<double>(logits[i]) - static_cast<double>(best));
+    weights[i] = weight == weight ? weight : 0;
+  }
+  const double sum = FixedOrderSum(weights);
+  return sum > 0 ? weights[static_cast<size_t>(token)] / sum : 0;
+}
+
 std::vector<double> Probabilities(absl::Span<const Candidate> candidates) {
   std::vector<double> weights = Weights(candidates);
   const double sum = FixedOrderSum(weights);

@@ -21,8 +21,8 @@ struct Candidate {
 
 // Applies temperature, min_p, top_k and top_p, in this order, to one position's
 // logits, [vocab_size] f32, and returns what is left by ascending id; at least
-// one token, none if no logit is finite. NaN counts as minus infinity. Ties at a
-// cut keep the lowest ids; top_p sums run over what min_p and top_k left.
+// one token, none if no logit is finite. NaN counts as minus infinity. Ties at
+// a cut keep the lowest ids; top_p sums run over what min_p and top_k left.
 //
 // The result is the same on every machine: all sums are doubles in a fixed
 // order.
@@ -33,5 +33,9 @@ std::vector<Candidate> ApplyPipeline(absl::Span<const float> logits,
 
 // Probabilities of candidates, renormalised.
 std::vector<double> Probabilities(absl::Span<const Candidate> candidates);
+
+// Softmax probability of one token under raw logits, [vocab_size] f32; 0 if it
+// is not a number. REQUIRES: token is an index of logits.
+double Probability(absl::Span<const float> logits, int32_t token);
 
 }  // namespace specwire

@@ -204,6 +204,7 @@ absl::StatusOr<std::unique_ptr<PreTokenizer>> PreTokenizer::Create(
 absl::Status PreTokenizer::Split(
     absl::string_view text,
     absl::FunctionRef<void(absl::string_view)> emit) const {
+  if (text.empty()) return absl::OkStatus();
   const std::unique_ptr<pcre2_match_data, MatchDataDeleter> data(
       pcre2_match_data_create(1, nullptr));
   if (data == nullptr) return MatchError(PCRE2_ERROR_NOMEMORY);

@@ -1,69 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Generate against fake nodes, over real gRPC: the stream, the figures, and
-// what happens when nodes, clients or credit fail.
+// Generate against fake nodes, over real gRPC: the stream, the figures, credit,
+// limits. What happens when nodes fail is in node_loss_test.cc.
 
-#include <atomic>
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "common/rpc/channel.h"
-#include "common/rpc/status.h"
-#include "common/text/tokenizer.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/coordinator/generate_test_util.h"
 #include "tests/testing/in_process_cluster.h"
 
 namespace specwire::coordinator {
 namespace {
 
 using ::testing::HasSubstr;
-using ::testing::StartsWith;
-
-std::vector<int32_t> Ids(const std::string& text) {
-  return {text.begin(), text.end()};
-}
-
-std::string Decode(const std::vector<int32_t>& ids, bool skip_special = true) {
-  return (*Tokenizer::Create(FakeModel().Tokenizer()))
-      ->Decode(ids, skip_special);
-}
-
-// Everything that must hold of a reply to GreedyRequest(text, max_tokens).
-void ExpectComplete(const GenerateResult& result,
-                    const std::string& text,
-                    int max_tokens,
-                    const FakeModel& model = {}) {
-  ASSERT_TRUE(result.status.ok()) << result.status;
-  EXPECT_EQ(result.fault, "");
-  EXPECT_EQ(result.token_ids, model.Complete(Ids(text), max_tokens));
-  EXPECT_EQ(result.text, Decode(result.token_ids));
-  const v1::GenerateFinished& finished = result.finished;
-  EXPECT_EQ(finished.usage().prompt_tokens(), static_cast<int>(text.size()));
-  EXPECT_EQ(finished.usage().completion_tokens(),
-            static_cast<int>(result.token_ids.size()));
-  const v1::SpeculationStats& stats = finished.speculation();
-  EXPECT_EQ(stats.num_drafted_tokens(),
-            stats.num_draft_tokens() + stats.num_overlapped_tokens() +
-                stats.num_stale_tokens() + stats.num_trimmed_tokens() +
-                stats.num_unused_tokens());
-  EXPECT_EQ(
-      std::count(
-          result.origins.begin(), result.origins.end(), v1::TOKEN_ORIGIN_DRAFT),
-      stats.num_accepted_draft_tokens());
-  EXPECT_EQ(stats.rule(), v1::ACCEPTANCE_RULE_COUPLED);
-}
-
-v1::GenerateRequest LockStep(v1::GenerateRequest request, int run_length) {
-  request.mutable_speculation()->set_patience_us(-1);
-  request.mutable_speculation()->set_max_draft_tokens(run_length);
-  request.mutable_speculation()->set_window(run_length);
-  return request;
-}
 
 TEST(GenerateTest, PlainStreamIsCompleteAndOrdered) {
   InProcessCluster cluster;
@@ -248,208 +205,6 @@ TEST(GenerateTest, DeadlineClosesBothNodeStreams) {
   EXPECT_EQ(result.status.code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_TRUE(Eventually(
       [&] { return verifier->num_open() == 0 && drafter->num_open() == 0; }));
-}
-
-TEST(GenerateTest, LostDrafterChangesNothingButSpeed) {
-  InProcessCluster cluster;
-  cluster.AddVerifier();
-  FakeDrafterOptions options;
-  options.lose_streams_after = 3;
-  FakeDrafter* drafter = cluster.AddDrafter(options);
-  ASSERT_TRUE(cluster.WaitServing(1, 1));
-  for (const int64_t patience_us : {-1, 0, 2000}) {
-    v1::GenerateRequest request = GreedyRequest("hello", 100);
-    request.mutable_speculation()->set_patience_us(patience_us);
-    ExpectComplete(cluster.Generate(request), "hello", 100);
-  }
-  EXPECT_EQ(drafter->num_opened(), 3);
-}
-
-TEST(GenerateTest, AnotherDrafterTakesOver) {
-  InProcessCluster cluster;
-  cluster.AddVerifier({.step_time = absl::Milliseconds(2)});
-  FakeDrafterOptions bad;
-  bad.lose_streams_after = 2;
-  FakeDrafter* first = cluster.AddDrafter(bad);
-  ASSERT_TRUE(cluster.WaitServing(1, 1));
-  FakeDrafterOptions good;
-  good.name = "draft-2";
-  good.drafter = "second";
-  FakeDrafter* second = cluster.AddDrafter(good);
-  ASSERT_TRUE(cluster.WaitServing(1, 2));
-  const GenerateResult result =
-      cluster.Generate(LockStep(GreedyRequest("hello", 100), 4));
-  ExpectComplete(result, "hello", 100);
-  EXPECT_EQ(first->num_opened(), 1);
-  EXPECT_EQ(second->num_opened(), 1);
-  EXPECT_EQ(result.finished.speculation().drafter(), "second");
-  // Patience is back once the second drafter has spoken.
-  EXPECT_LE(result.finished.speculation().num_passes(), 50);
-}
-
-TEST(GenerateTest, KilledDrafterMidStream) {
-  InProcessCluster cluster;
-  FakeVerifierOptions options;
-  options.step_time = absl::Milliseconds(1);
-  cluster.AddVerifier(options);
-  FakeDrafter* drafter = cluster.AddDrafter();
-  ASSERT_TRUE(cluster.WaitServing(1, 1));
-  std::thread killer;
-  const GenerateResult result =
-      cluster.Generate(LockStep(GreedyRequest("hello", 200), 4),
-                       [&](const v1::GenerateDelta& delta) {
-                         if (delta.first_index() >= 20 && !killer.joinable()) {
-                           killer = std::thread([&] { drafter->Kill(); });
-                         }
-                         return true;
-                       });
-  ASSERT_TRUE(killer.joinable());
-  killer.join();
-  ExpectComplete(result, "hello", 200);
-}
-
-TEST(GenerateTest, SilentDrafterIsGivenUpAfterItsDeadline) {
-  CoordinatorOptions options;
-  options.drafter_deadline = absl::Milliseconds(200);
-  InProcessCluster cluster(options);
-  cluster.AddVerifier();
-  FakeDrafterOptions silent;
-  silent.silent = true;
-  FakeDrafter* drafter = cluster.AddDrafter(silent);
-  ASSERT_TRUE(cluster.WaitServing(1, 1));
-  const absl::Time start = absl::Now();
-  const GenerateResult result =
-      cluster.Generate(LockStep(GreedyRequest("hello", 50), 4));
-  const absl::Duration time = absl::Now() - start;
-  ExpectComplete(result, "hello", 50);
-  EXPECT_GE(time, absl::Milliseconds(200));
-  EXPECT_LT(time, absl::Seconds(5));
-  EXPECT_TRUE(Eventually([&] { return drafter->num_open() == 0; }));
-}
-
-TEST(GenerateTest, MalformedProposalsLoseTheDrafterOnly) {
-  InProcessCluster cluster;
-  FakeVerifier* verifier = cluster.AddVerifier();
-  FakeDrafterOptions malformed;
-  malformed.malformed = true;
-  cluster.AddDrafter(malformed);
-  ASSERT_TRUE(cluster.WaitServing(1, 1));
-  ExpectComplete(
-      cluster.Generate(LockStep(GreedyRequest("hello", 50), 4)), "hello", 50);
-  EXPECT_EQ(verifier->num_opened(), 1);
-}
-
-TEST(GenerateTest, DrafterThatJoinsLaterIsTaken) {
-  InProcessCluster cluster;
-  FakeVerifierOptions options;
-  options.step_time = absl::Milliseconds(2);
-  cluster.AddVerifier(options);
-  ASSERT_TRUE(cluster.WaitServing(1, 0));
-  bool added = false;
-  const GenerateResult result = cluster.Generate(GreedyRequest("hello", 1500),
-                                                 [&](const v1::GenerateDelta&) {
-                                                   if (!added)
-                                                     cluster.AddDrafter();
-                                                   added = true;
-                                                   return true;
-                                                 });
-  ExpectComplete(result, "hello", 1500);
-  EXPECT_GT(result.finished.speculation().num_accepted_draft_tokens(), 0);
-}
-
-TEST(GenerateTest, LostVerifierMovesToAnother) {
-  for (const bool speculate : {false, true}) {
-    InProcessCluster cluster;
-    FakeVerifierOptions bad;
-    bad.lose_streams_after = 30;
-    FakeVerifier* first = cluster.AddVerifier(bad);
-    if (speculate) cluster.AddDrafter();
-    ASSERT_TRUE(cluster.WaitServing(1, speculate ? 1 : 0));
-    FakeVerifierOptions good;
-    good.name = "verifier-2";
-    FakeVerifier* second = cluster.AddVerifier(good);
-    ASSERT_TRUE(cluster.WaitServing(2, speculate ? 1 : 0));
-    v1::GenerateRequest request = GreedyRequest("hello", 100);
-    if (speculate) request = LockStep(request, 4);
-    ExpectComplete(cluster.Generate(request), "hello", 100);
-    EXPECT_EQ(first->num_opened(), 1);
-    EXPECT_EQ(second->num_opened(), 1);
-    EXPECT_EQ(cluster.Metric("specwire_request_migrations_total"), 1);
-  }
-}
-
-TEST(GenerateTest, KilledVerifierMidStreamMoves) {
-  InProcessCluster cluster;
-  FakeVerifierOptions options;
-  options.step_time = absl::Milliseconds(1);
-  FakeVerifier* first = cluster.AddVerifier(options);
-  cluster.AddDrafter();
-  ASSERT_TRUE(cluster.WaitServing(1, 1));
-  options.name = "verifier-2";
-  FakeVerifier* second = cluster.AddVerifier(options);
-  ASSERT_TRUE(cluster.WaitServing(2, 1));
-  std::thread killer;
-  const GenerateResult result = cluster.Generate(
-      GreedyRequest("hello", 300), [&](const v1::GenerateDelta& delta) {
-        if (delta.first_index() >= 20 && !killer.joinable()) {
-          FakeVerifier* victim = first->num_open() > 0 ? first : second;
-          killer = std::thread([victim] { victim->Kill(); });
-        }
-        return true;
-      });
-  ASSERT_TRUE(killer.joinable());
-  killer.join();
-  ExpectComplete(result, "hello", 300);
-}
-
-TEST(GenerateTest, VerifierOfAnotherDigestDoesNotTakeOver) {
-  InProcessCluster cluster;
-  FakeVerifierOptions bad;
-  bad.lose_streams_after = 30;
-  cluster.AddVerifier(bad);
-  FakeVerifierOptions other;
-  other.name = "verifier-2";
-  other.model.name = "other";
-  FakeVerifier* second = cluster.AddVerifier(other);
-  ASSERT_TRUE(cluster.WaitServing(2, 0));
-  v1::GenerateRequest request = GreedyRequest("hello", 100);
-  request.set_model("fake");
-  const GenerateResult result = cluster.Generate(request);
-  EXPECT_EQ(result.status.code(), absl::StatusCode::kUnavailable);
-  EXPECT_THAT(std::string(result.status.message()),
-              HasSubstr("lost verifier 'verifier-1'"));
-  // What was delivered is right.
-  EXPECT_EQ(result.token_ids.size(), 30u);
-  EXPECT_EQ(result.fault, "");
-  EXPECT_EQ(second->num_opened(), 0);
-}
-
-TEST(GenerateTest, MovesTwiceThenFails) {
-  InProcessCluster cluster;
-  for (int i = 0; i < 4; ++i) {
-    FakeVerifierOptions bad;
-    bad.name = absl::StrCat("verifier-", i);
-    bad.lose_streams_after = 10;
-    cluster.AddVerifier(bad);
-  }
-  ASSERT_TRUE(cluster.WaitServing(4, 0));
-  const GenerateResult result = cluster.Generate(GreedyRequest("hello", 100));
-  EXPECT_EQ(result.status.code(), absl::StatusCode::kUnavailable);
-  EXPECT_EQ(result.token_ids, FakeModel().Complete(Ids("hello"), 30));
-}
-
-TEST(GenerateTest, VerifierThatContradictsTheLogIsLeft) {
-  InProcessCluster cluster;
-  FakeVerifierOptions bad;
-  bad.commit_shift = 1;
-  cluster.AddVerifier(bad);
-  ASSERT_TRUE(cluster.WaitServing(1, 0));
-  FakeVerifierOptions good;
-  good.name = "verifier-2";
-  cluster.AddVerifier(good);
-  ASSERT_TRUE(cluster.WaitServing(2, 0));
-  ExpectComplete(cluster.Generate(GreedyRequest("hello", 50)), "hello", 50);
-  EXPECT_EQ(cluster.Metric("specwire_request_migrations_total", "INTERNAL"), 1);
 }
 
 TEST(GenerateTest, NoVerifierIsUnavailableWithReason) {

@@ -226,26 +226,24 @@ TEST_F(ServiceTest, ShutdownRefusesNewAndEndsOldRequests) {
   Serve(options);
   std::thread stopper;
   absl::Status refused;
-  int health = 0;
   const GenerateResult result = cluster_.Generate(
-      GreedyRequest("hello", 4000), [&](const v1::GenerateDelta& delta) {
-        if (!stopper.joinable()) {
-          stopper = std::thread([this] {
-            EXPECT_TRUE(
-                cluster_.coordinator()->Shutdown(absl::Milliseconds(500)).ok());
-          });
-        } else if (delta.first_index() == 100) {
-          refused = cluster_.Generate(GreedyRequest("hello", 5)).status;
-          health = CheckHealth(cluster_.coordinator()->address());
-        }
+      GreedyRequest("hello", 4000), [&](const v1::GenerateDelta&) {
+        if (stopper.joinable()) return true;
+        stopper = std::thread([this] {
+          EXPECT_TRUE(cluster_.coordinator()->Shutdown(absl::Seconds(1)).ok());
+        });
+        EXPECT_TRUE(Eventually([this] {
+          return CheckHealth(cluster_.coordinator()->address()) == kNotServing;
+        }));
+        refused = cluster_.Generate(GreedyRequest("hello", 5)).status;
         return true;
       });
   stopper.join();
   EXPECT_EQ(refused.code(), absl::StatusCode::kUnavailable);
-  EXPECT_EQ(health, kNotServing);
   EXPECT_EQ(result.status.code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(result.status.message()), HasSubstr("shutting down"));
   EXPECT_EQ(result.fault, "");
+  EXPECT_GT(result.token_ids.size(), 10u);
 }
 
 TEST(CoordinatorTest, TakenPortIsOneClearError) {

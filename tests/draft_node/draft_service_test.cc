@@ -83,7 +83,10 @@ class DraftHarness {
     auto server = RpcServer::Start({}, {&service_});
     EXPECT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
-    stub_ = v1::DraftService::NewStub(MakeChannel(server_->address()));
+    // A sanitizer on a busy machine must not look like a lost peer.
+    RpcChannelOptions channel;
+    channel.keepalive_timeout = kTestDeadline;
+    stub_ = v1::DraftService::NewStub(MakeChannel(server_->address(), channel));
   }
   ~DraftHarness() {
     thread_.Stop();
@@ -477,7 +480,7 @@ TEST_F(OracleServiceTest, EndsAStreamThatFloods) {
   DraftClient bystander(node_->stub());
   engine_->Pause();
   bystander.Send(OpenRequest({10, 20}, 2, 2));
-  engine_->WaitUntilPaused();
+  ASSERT_TRUE(engine_->WaitUntilPaused());
   DraftClient flooder(node_->stub());
   flooder.Send(OpenRequest({10, 20}, 2, 2));
   for (int i = 0; i < 10'000; ++i) {
@@ -495,7 +498,7 @@ TEST_F(OracleServiceTest, TakesInCommitsBeforeItDraftsOn) {
   engine_->Pause();
   DraftClient client(node_->stub());
   client.Send(OpenRequest({10, 20}, 2, 64));
-  engine_->WaitUntilPaused();
+  ASSERT_TRUE(engine_->WaitUntilPaused());
   client.Send(CommitRequest(2, {6}));
   ASSERT_TRUE(
       WaitUntil([&] { return node_->thread().worker()->num_queued() == 1; }));
@@ -509,7 +512,7 @@ TEST_F(OracleServiceTest, TakesTurns) {
   engine_->Pause();
   DraftClient first(node_->stub());
   first.Send(OpenRequest({10, 20}, 4, 64));
-  engine_->WaitUntilPaused();
+  ASSERT_TRUE(engine_->WaitUntilPaused());
   DraftClient second(node_->stub());
   second.Send(OpenRequest({11, 21}, 4, 64));
   ASSERT_TRUE(WaitUntil([&] { return node_->thread().num_sequences() == 2; }));

@@ -59,6 +59,14 @@ class UpTest(unittest.TestCase):
                 self.assertEqual(cluster.program.wait(20), 0)
                 self.assertFalse([pid for pid in children if alive(pid)])
 
+    def test_a_terminals_interrupt_ends_the_whole_group(self):
+        cluster = UpCluster(start_new_session=True)
+        children = cluster.children()
+        self.assertEqual(len(children), 3)
+        os.killpg(cluster.program.pid, signal.SIGINT)
+        self.assertEqual(cluster.program.wait(20), 0)
+        self.assertFalse([pid for pid in children if alive(pid)])
+
     def test_children_die_with_it_even_if_it_is_killed(self):
         cluster = UpCluster()
         children = cluster.children()
@@ -72,9 +80,8 @@ class UpTest(unittest.TestCase):
             victim = next(node["pid"] for node in cluster.nodes()
                           if node["role"] == "draft")
             os.kill(victim, signal.SIGKILL)
-            wait_until(lambda: "draft-0" in cluster.program.err().partition(
-                "READY")[2] or "was killed by signal 9" in
-                cluster.program.err(), "the death to be logged")
+            wait_until(lambda: f"draft-0 (pid {victim}) was killed by signal 9"
+                       in cluster.program.err(), "the death to be logged")
             wait_until(lambda: cluster.serving() == ["verifier-0"],
                        "the draft node to leave")
             self.assertTrue(cluster.program.running())

@@ -187,17 +187,23 @@ void FakeEngine::Resume() {
   changed_.NotifyAll();
 }
 
-void FakeEngine::WaitUntilPaused() {
+bool FakeEngine::WaitUntilPaused() {
+  const absl::Time deadline = absl::Now() + absl::Seconds(20);
   MutexLock lock(&mutex_);
-  while (!waiting_) changed_.Wait(&mutex_);
+  while (!waiting_) {
+    if (!changed_.WaitUntil(&mutex_, deadline)) return false;
+  }
+  return true;
 }
 
 void FakeEngine::WaitWhilePaused() {
+  // Not for ever, lest a test that fails while it is paused hang.
+  const absl::Time deadline = absl::Now() + absl::Seconds(60);
   MutexLock lock(&mutex_);
   while (paused_) {
     waiting_ = true;
     changed_.NotifyAll();
-    changed_.Wait(&mutex_);
+    if (!changed_.WaitUntil(&mutex_, deadline)) break;
   }
   waiting_ = false;
 }

@@ -68,8 +68,8 @@ class FakeEngine final : public Engine {
   // While it is paused, Forward waits before it computes.
   void Pause();
   void Resume();
-  // Waits until a Forward waits.
-  void WaitUntilPaused();
+  // Waits until a Forward waits; false if none does in time.
+  [[nodiscard]] bool WaitUntilPaused();
 
  private:
   class Sequence;

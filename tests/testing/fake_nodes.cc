@@ -375,6 +375,10 @@ class FakeDrafter::Handler final : public StreamHandler<v1::DraftRequest> {
                                   open.window());
       status = path.status();
       if (path.ok()) path_.emplace(*std::move(path));
+      v1::DraftResponse nothing;
+      nothing.set_position(open.tokens_size());
+      nothing.set_based_on(open.tokens_size());
+      for (int i = 0; i < options.flood; ++i) sender_->Send(nothing);
     } else if (request.has_commit()) {
       status = path_->OnCommit(request.commit().position(),
                                request.commit().tokens());
@@ -474,7 +478,9 @@ grpc::ServerBidiReactor<v1::DraftRequest, v1::DraftResponse>*
 FakeDrafter::Draft(grpc::CallbackServerContext* context) {
   ++num_opened_;
   return StartServerStream<v1::DraftRequest, v1::DraftResponse>(
-      context, StreamLimits(), [this](Sender sender) {
+      context,
+      StreamLimits{.max_queued_messages = 1 << 20},
+      [this](Sender sender) {
         {
           MutexLock lock(&mutex_);
           senders_.push_back(sender);

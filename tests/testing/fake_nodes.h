@@ -134,6 +134,8 @@ struct FakeDrafterOptions {
   bool silent = false;
   // Proposes ids outside the vocabulary.
   bool malformed = false;
+  // Sends so many empty proposals at once when it opens.
+  int flood = 0;
   // Every stream is lost after this many commits.
   std::optional<int> lose_streams_after = std::nullopt;
 };

@@ -66,13 +66,13 @@ def make_tiny_model(output, *flags):
 class Program:
     """A program that runs with its output in files."""
 
-    def __init__(self, name, *arguments):
+    def __init__(self, name, *arguments, **options):
         self.name = name
         self._out = tempfile.NamedTemporaryFile(prefix="specwire-")
         self._err = tempfile.NamedTemporaryFile(prefix="specwire-")
         self.process = subprocess.Popen(
             [BIN / name, *map(str, arguments)], stdin=subprocess.DEVNULL,
-            stdout=self._out, stderr=self._err)
+            stdout=self._out, stderr=self._err, **options)
         self.pid = self.process.pid
 
     def out(self):
@@ -230,10 +230,10 @@ class Cluster(Client):
 class UpCluster(Client):
     """A cluster of `specwire up`."""
 
-    def __init__(self, *flags, model=TINY_MODEL):
+    def __init__(self, *flags, model=TINY_MODEL, **options):
         self.program = Program("specwire", "up", "--listen", "127.0.0.1:0",
                                "--http", "127.0.0.1:0", "--model", model,
-                               *flags)
+                               *flags, **options)
         try:
             self.program.line(r"^READY$")
             super().__init__(

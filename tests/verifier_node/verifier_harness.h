@@ -56,7 +56,10 @@ class VerifierHarness {
     auto server = RpcServer::Start({}, {service_.get()});
     EXPECT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
-    channel_ = MakeChannel(server_->address());
+    // A sanitizer on a busy machine must not look like a lost peer.
+    RpcChannelOptions channel;
+    channel.keepalive_timeout = kTestDeadline;
+    channel_ = MakeChannel(server_->address(), channel);
     stub_ = v1::VerifierService::NewStub(channel_);
   }
 

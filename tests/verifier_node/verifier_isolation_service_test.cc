@@ -178,7 +178,7 @@ TEST(VerifierIsolationTest, EndsAStreamThatFloods) {
   engine.Pause();
   DecodeClient flooder(verifier.stub());
   flooder.Send(OpenRequest(Prompt(), 100, -1));
-  engine.WaitUntilPaused();
+  ASSERT_TRUE(engine.WaitUntilPaused());
   for (int i = 0; i < 10'000; ++i) {
     if (!flooder.Send(ProposalRequest(4, 4, {7}))) break;
   }
@@ -225,7 +225,7 @@ TEST(VerifierIsolationTest, TakesTurns) {
   DecodeClient second(verifier.stub());
   engine.Pause();
   first.Send(OpenRequest(Prompt(), 60, 0));
-  engine.WaitUntilPaused();
+  ASSERT_TRUE(engine.WaitUntilPaused());
   second.Send(OpenRequest({7, 8, 9, 10}, 60, 0));
   ASSERT_TRUE(
       WaitUntil([&] { return verifier.thread().num_sequences() == 2; }));
@@ -248,7 +248,7 @@ TEST(VerifierIsolationTest, ALongPromptHoldsUpNobody) {
   DecodeClient running(verifier.stub());
   engine.Pause();
   running.Send(OpenRequest(Prompt(), 60, 0));
-  engine.WaitUntilPaused();
+  ASSERT_TRUE(engine.WaitUntilPaused());
   DecodeClient prompted(verifier.stub());
   prompted.Send(OpenRequest(LongPrompt(1001), 3, 0));
   ASSERT_TRUE(
@@ -276,7 +276,7 @@ TEST(VerifierIsolationTest, RunsHigherPriorityFirst) {
   DecodeClient high(verifier.stub());
   engine.Pause();
   low.Send(OpenRequest(Prompt(), 30, 0));
-  engine.WaitUntilPaused();
+  ASSERT_TRUE(engine.WaitUntilPaused());
   v1::DecodeRequest open = OpenRequest({7, 8}, 30, 0);
   open.mutable_open()->set_priority(1);
   high.Send(open);

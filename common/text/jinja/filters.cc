@@ -55,7 +55,7 @@ absl::StatusOr<Value> ReplaceFilter(const Value& self,
 
 absl::StatusOr<Value> TitleFilter(const Value& self, Bound, Budget* budget) {
   SPECWIRE_ASSIGN_OR_RETURN(const Value text, AsText(self, budget));
-  SPECWIRE_RETURN_IF_ERROR(budget->Charge(2 * text.AsString()->size()));
+  SPECWIRE_RETURN_IF_ERROR(budget->Charge(8 * text.AsString()->size()));
   return Value(TitleWords(*text.AsString()));
 }
 

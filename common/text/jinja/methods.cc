@@ -15,14 +15,14 @@ const MarkedString& Text(const Value& self) { return *self.AsString(); }
 
 template <MarkedString (*kMap)(const MarkedString&)>
 absl::StatusOr<Value> Mapped(const Value& self, Bound, Budget* budget) {
-  // Changing case may make a character longer, by half at most.
-  SPECWIRE_RETURN_IF_ERROR(budget->Charge(2 * Text(self).size()));
+  // Looking a character up costs as much as copying several bytes.
+  SPECWIRE_RETURN_IF_ERROR(budget->Charge(8 * Text(self).size()));
   return Value(kMap(Text(self)));
 }
 
 template <bool kLeft, bool kRight>
 absl::StatusOr<Value> Stripped(const Value& self, Bound args, Budget* budget) {
-  SPECWIRE_RETURN_IF_ERROR(budget->Charge(2 * Text(self).size()));
+  SPECWIRE_RETURN_IF_ERROR(budget->Charge(4 * Text(self).size()));
   std::optional<absl::string_view> characters;
   if (args[0] != nullptr && !args[0]->IsNone()) {
     SPECWIRE_ASSIGN_OR_RETURN(const MarkedString* set,
@@ -37,7 +37,7 @@ absl::StatusOr<Value> Stripped(const Value& self, Bound args, Budget* budget) {
 absl::StatusOr<Value> SplitMethod(const Value& self,
                                   Bound args,
                                   Budget* budget) {
-  SPECWIRE_RETURN_IF_ERROR(budget->Charge(Text(self).size()));
+  SPECWIRE_RETURN_IF_ERROR(budget->Charge(4 * Text(self).size()));
   SPECWIRE_ASSIGN_OR_RETURN(const int64_t limit,
                             IntArgument(args[1], "split: maxsplit", -1));
   if (args[0] == nullptr || args[0]->IsNone()) {

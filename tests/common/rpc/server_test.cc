@@ -254,7 +254,8 @@ TEST(RpcServerTest, ShutdownIsOverWhenTheLastCallEnds) {
 }
 
 TEST(RpcServerTest, ShutdownDoesNotHangOnAStuckHandler) {
-  auto service = std::make_unique<IdleService>();
+  // Never deleted: the server that is left to itself may still look at it.
+  static IdleService* const service = new IdleService;
   Event stuck;
   Event go_on;
   service->handler->on_message = [&](const v1::DecodeRequest&) {
@@ -263,7 +264,7 @@ TEST(RpcServerTest, ShutdownDoesNotHangOnAStuckHandler) {
   };
   RpcServerOptions options;
   options.handler_timeout = absl::Milliseconds(100);
-  auto server = MustStart(options, service.get());
+  auto server = MustStart(options, service);
   auto handler = std::make_shared<RecordingHandler<v1::DecodeResponse>>();
   auto sender = OpenIdleStream(server->address(), handler);
   sender->Send(v1::DecodeRequest());
@@ -273,8 +274,6 @@ TEST(RpcServerTest, ShutdownDoesNotHangOnAStuckHandler) {
   server.reset();
   go_on.Notify();
   service->handler->AwaitClosed().IgnoreError();
-  // The server that was left to itself may still look at its service.
-  service.release();
 }
 
 TEST(RpcStatusTest, AllCodesRoundTrip) {
@@ -288,7 +287,7 @@ TEST(RpcStatusTest, AllCodesRoundTrip) {
 }
 
 TEST(RpcStatusTest, UnknownCodesAreUnknown) {
-  for (const int code : {-1, 17, 1000}) {
+  for (const int code : {-1, 17, 31}) {
     EXPECT_EQ(
         FromGrpcStatus(grpc::Status(static_cast<grpc::StatusCode>(code), "x")),
         absl::UnknownError("x"));

@@ -78,13 +78,13 @@ TEST_F(ServerWriterTest, SendsAllThenTheStatus) {
 }
 
 TEST_F(ServerWriterTest, ASlowReaderShowsInTheQueue) {
-  constexpr int kMessages = 100;
+  constexpr int kMessages = 64;
   Sender sender;
-  service_.limits.max_queued_bytes = size_t{kMessages} << 18;
+  service_.limits.max_queued_bytes = size_t{kMessages} << 15;
   service_.on_call = [&](Sender made) {
     sender = made;
     for (int i = 0; i < kMessages; ++i) {
-      EXPECT_TRUE(made->Send(Chunk(size_t{1} << 17)));
+      EXPECT_TRUE(made->Send(Chunk(size_t{1} << 14)));
     }
   };
   auto reader = stub_->GetModel(&context_, v1::GetModelRequest());
@@ -116,7 +116,7 @@ TEST_F(ServerWriterTest, AFullQueueEndsTheStream) {
   service_.limits.max_queued_messages = 4;
   service_.on_call = [](Sender sender) {
     int sent = 0;
-    while (sender->Send(Chunk(size_t{1} << 17))) ASSERT_LT(++sent, 1000);
+    while (sender->Send(Chunk(size_t{1} << 14))) ASSERT_LT(++sent, 1000);
     EXPECT_GE(sent, 4);
   };
   auto reader = stub_->GetModel(&context_, v1::GetModelRequest());

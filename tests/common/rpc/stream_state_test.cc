@@ -269,6 +269,8 @@ class FakeClientCall final : public FakeCall {
     });
   }
   void RemoveHold() {
+    // gRPC would bear that, but whoever was about to start the write would not.
+    EXPECT_FALSE(writing_) << "the hold was removed while a write is in flight";
     EXPECT_TRUE(held_.exchange(false)) << "the hold was removed twice";
     pool_->Post([this] { Release(); });
   }

@@ -78,10 +78,11 @@ class StreamTest : public testing::Test {
       });
       return handler;
     };
-    RpcServerOptions options;
-    options.keepalive_time = absl::Milliseconds(200);
-    options.keepalive_timeout = absl::Milliseconds(200);
-    options.min_ping_interval = absl::Milliseconds(50);
+    StartServer(RpcServerOptions());
+  }
+
+  void StartServer(const RpcServerOptions& options) {
+    server_.reset();
     auto server = RpcServer::Start(options, {&service_});
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
@@ -259,7 +260,7 @@ TEST_F(StreamTest, CancelDoesNotWaitForASlowReader) {
   handler->on_message = [&](const Response&) { go_on.Wait(); };
   Open(handler);
   const Sender sender = AwaitServerSender();
-  for (int i = 0; i < 200; ++i) ASSERT_TRUE(sender->Send(Reply(i, 16384)));
+  for (int i = 0; i < 50; ++i) ASSERT_TRUE(sender->Send(Reply(i, 16384)));
   sender->Finish(absl::OkStatus());
   sender->Cancel(absl::UnavailableError("shutting down"));
   EXPECT_EQ(AwaitServerHandler()->AwaitClosed(),
@@ -366,10 +367,15 @@ TEST_F(StreamTest, TheServersEndEndsTheClientsStreams) {
 }
 
 TEST_F(StreamTest, BothSidesNoticeThatThePeerHasVanished) {
+  RpcServerOptions options;
+  options.keepalive_time = absl::Milliseconds(200);
+  options.keepalive_timeout = absl::Milliseconds(500);
+  options.min_ping_interval = absl::Milliseconds(50);
+  StartServer(options);
   Relay relay(server_->port());
   RpcChannelOptions channel;
   channel.keepalive_time = absl::Milliseconds(200);
-  channel.keepalive_timeout = absl::Milliseconds(200);
+  channel.keepalive_timeout = absl::Milliseconds(500);
   stub_ = v1::VerifierService::NewStub(MakeChannel(relay.address(), channel));
   auto handler = std::make_shared<ClientHandler>();
   auto sender = Open(handler);
@@ -384,6 +390,9 @@ TEST_F(StreamTest, BothSidesNoticeThatThePeerHasVanished) {
 }
 
 TEST_F(StreamTest, IdleStreamsAreNotCutForTheirPings) {
+  RpcServerOptions options;
+  options.min_ping_interval = absl::Milliseconds(50);
+  StartServer(options);
   RpcChannelOptions channel;
   channel.keepalive_time = absl::Milliseconds(100);
   stub_ =

@@ -49,31 +49,37 @@ TEST(ChatTemplateLimitsTest, LimitsTheSource) {
 
 TEST(ChatTemplateLimitsTest, LimitsNesting) {
   constexpr int kMany = 20'000;
+  const auto nest = [](absl::string_view open, absl::string_view close) {
+    return absl::StrCat(
+        "{{ a", Repeat(open, kMany), Repeat(close, kMany), " }}");
+  };
   for (const std::string& source : {
-           "{{ " + Repeat("(", kMany),
-           "{{ " + Repeat("[", kMany),
-           "{{ " + Repeat("{'a':", kMany),
+           nest("+(a", ")"),
+           nest("+[a", "]"),
+           nest("+{'a':a", "}"),
+           nest("[a", "]"),
+           nest("(a", ")"),
+           nest("|d(a", ")"),
+           nest(" if a else a", ""),
+           nest("+a", ""),
+           nest(" - a", ""),
+           nest("~a", ""),
+           nest("*a", ""),
+           nest(" or a", ""),
+           nest(" and a", ""),
+           nest(".a", ""),
+           nest("[0]", ""),
+           nest("()", ""),
+           nest("|d", ""),
+           "{{ " + Repeat("(", kMany) + "1" + Repeat(")", kMany) + " }}",
            "{{ " + Repeat("not ", kMany) + "a }}",
            "{{ " + Repeat("-", kMany) + "1 }}",
-           "{{ " + Repeat("+", kMany) + "1 }}",
-           "{{ a" + Repeat("[a", kMany),
-           "{{ a" + Repeat("(a", kMany),
-           "{{ a" + Repeat("|d(a", kMany),
-           "{{ a" + Repeat(" if a else a", kMany),
-           "{{ a" + Repeat("+a", kMany) + " }}",
-           "{{ a" + Repeat("~a", kMany) + " }}",
-           "{{ a" + Repeat("*a", kMany) + " }}",
-           "{{ a" + Repeat(" or a", kMany) + " }}",
-           "{{ a" + Repeat(" and a", kMany) + " }}",
-           "{{ a" + Repeat(".a", kMany) + " }}",
-           "{{ a" + Repeat("[0]", kMany) + " }}",
-           "{{ a" + Repeat("()", kMany) + " }}",
-           "{{ a" + Repeat("|d", kMany) + " }}",
-           "{{ a" + Repeat(" is defined", kMany) + " }}",
+           "{{ 1 " + Repeat("+", kMany) + "1 }}",
            Repeat("{% if a %}", kMany),
-           Repeat("{% for a in b %}", kMany),
+           Repeat("{% for a in b %}", kMany / 2),
            Repeat("{% set a %}", kMany),
-           Repeat("{% generation %}", kMany),
+           Repeat("{% macro a() %}", kMany / 2),
+           Repeat("{% generation %}", kMany / 2),
        }) {
     ExpectLimit(source, "nested deeper than 150");
   }
@@ -144,8 +150,10 @@ TEST(ChatTemplateLimitsTest, LimitsOutput) {
 
 TEST(ChatTemplateLimitsTest, LimitsWork) {
   // Each of these repeats something that is dear.
+  ChatTemplateLimits limits;
+  limits.max_work_bytes = 16 << 20;
   const std::string big =
-      "{% set b = 'ab' * 2000000 %}{% set c = 'ab' * 20 %}"
+      "{% set b = 'ab' * 200000 %}{% set c = 'ab' * 20 %}"
       "{% for i in range(90000) %}";
   for (const char* work : {
            "{% set x = b | upper %}",
@@ -170,7 +178,8 @@ TEST(ChatTemplateLimitsTest, LimitsWork) {
            "{% set x %}{{ b }}{% endset %}",
            "{% set x = c.startswith(b.split('x')) %}{% set x = b.strip() %}",
        }) {
-    ExpectLimit(absl::StrCat(big, work, "{% endfor %}"), "bytes of work");
+    ExpectLimit(
+        absl::StrCat(big, work, "{% endfor %}"), "bytes of work", limits);
   }
   ExpectLimit(
       "{% set n = namespace(a=[1, 2]) %}{% for i in range(100) %}"

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "absl/strings/match.h"
+#include "absl/strings/ascii.h"
 
 namespace specwire {
 namespace {
@@ -56,6 +56,12 @@ std::string ErrorOf(absl::string_view source,
   EXPECT_EQ(segments.status().code(), absl::StatusCode::kInvalidArgument)
       << segments.status();
   return std::string(segments.status().message());
+}
+
+// Letters in lower case.
+std::string AnyCase(std::string text) {
+  absl::AsciiStrToLower(&text);
+  return text;
 }
 
 TextSegment Own(const std::string& text) { return {text, true}; }
@@ -176,7 +182,7 @@ TEST(ChatTemplateTest, NeverTakesMessageTextForItsOwn) {
                      expression + " }}",
                  {{"user", forged}});
     ASSERT_TRUE(segments.ok()) << expression << ": " << segments.status();
-    EXPECT_TRUE(absl::StrContainsIgnoreCase(Text(*segments), "im_end|>"))
+    EXPECT_TRUE(AnyCase(Text(*segments)).find("im_end|>") != std::string::npos)
         << expression;
     // The only text of its own that a rendering here has is "_".
     for (const TextSegment& segment : *segments) {

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "cli/child_process.h"
+#include "cli/interrupt.h"
+#include "cli/up_plan.h"
+#include "grpcpp/channel.h"
+#include "specwire/v1/cluster.pb.h"
+
+namespace specwire::cli {
+
+// Runs a plan: starts the children, tells when all serve, watches them, ends
+// them.
+//
+// Thread safety: one thread, the process's first, since children die with it.
+// REQUIRES: SIGINT, SIGTERM, SIGHUP and SIGCHLD are blocked in every thread.
+class Supervisor {
+ public:
+  Supervisor(UpPlan plan, absl::Duration ready_timeout);
+  ~Supervisor();
+  Supervisor(const Supervisor&) = delete;
+  Supervisor& operator=(const Supervisor&) = delete;
+
+  // Returns the exit code, when a signal has asked to stop, the cluster could
+  // not be brought up, or all children have ended. No child is left then.
+  int Run();
+
+ private:
+  // Starts everything and waits until it serves. OK too if a signal asks to
+  // stop meanwhile.
+  absl::Status Start();
+  // Starts the coordinator and waits until it has told its addresses.
+  absl::Status StartCoordinator(absl::Time deadline);
+  absl::Status StartChild(const ChildSpec& spec);
+
+  // Asks the coordinator for its nodes.
+  absl::Status ListNodes(v1::ListNodesResponse* nodes);
+  // What is still missing, in words; empty if every node serves. An error if a
+  // node fits no model: it never will.
+  absl::StatusOr<std::string> FindMissing();
+  // Waits a moment. An error if a child has ended, or the time is up.
+  absl::Status WaitBeforeReady(absl::Time deadline, const std::string& missing);
+  void AnnounceReady();
+
+  // Until a signal asks to stop; an error exit code if all children have ended.
+  int Watch();
+
+  // Ends the coordinator first, so that its running requests can use the grace
+  // that it gives them, then the nodes. A further signal, or the grace's end,
+  // kills what is left.
+  void StopChildren();
+  void StopAndWait(size_t begin, size_t end);
+  bool AnyRunning(size_t begin, size_t end);
+
+  // Returns at the next signal (a child's end among them) or after `timeout`;
+  // sets `stopping_` if it asks to stop.
+  void WaitForSignal(absl::Duration timeout);
+
+  const UpPlan plan_;
+  const absl::Duration ready_timeout_;
+  SignalSource signals_;
+  // The coordinator, then the nodes as in the plan.
+  std::vector<ChildProcess> children_;
+  int coordinator_output_fd_ = -1;
+  CoordinatorAddresses addresses_;
+  std::shared_ptr<grpc::Channel> channel_;
+  // Since when a node has been incompatible.
+  std::optional<absl::Time> misfit_since_;
+  bool stopping_ = false;
+};
+
+}  // namespace specwire::cli

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "coordinator/reply.h"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/metrics/metrics.h"
+#include "coordinator/model_catalog.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/testing/fake_nodes.h"
+
+namespace specwire::coordinator {
+namespace {
+
+using ::testing::ElementsAre;
+
+const absl::Time kArrival = absl::FromUnixSeconds(1000);
+
+absl::Time At(int ms) { return kArrival + absl::Milliseconds(ms); }
+
+class ReplyTest : public ::testing::Test {
+ protected:
+  ReplyTest() : metrics_(&registry_, "fake") {
+    const FakeModel fake;
+    ModelCatalog catalog;
+    EXPECT_TRUE(
+        catalog.Add({fake.Info(), fake.Fingerprint(), 64}, fake.Tokenizer())
+            .ok());
+    request_.model = catalog.Find(fake.Info().model_digest);
+    request_.params.prompt = {1, 2, 3};
+  }
+  v1::GenerateDelta Delta(const std::vector<int32_t>& tokens,
+                          int num_accepted = 0,
+                          int ms = 0) {
+    const EmitTokens emit = {reply_->num_tokens(), tokens, num_accepted};
+    return reply_->Delta(emit, At(ms)).delta();
+  }
+  v1::GenerateFinished Finish(
+      FinishReason reason,
+      std::optional<int32_t> stop_token_id = std::nullopt) {
+    const FinishRequest finish = {absl::OkStatus(), reason, stop_token_id};
+    return reply_->Finished(finish, SpeculationFigures(), "", At(100))
+        .finished();
+  }
+  void Begin() { reply_.emplace(&request_, &metrics_, kArrival); }
+
+  MetricsRegistry registry_;
+  ModelMetrics metrics_;
+  CheckedRequest request_;
+  std::optional<Reply> reply_;
+};
+
+TEST_F(ReplyTest, HoldsBytesBackUntilTheirCharacterIsComplete) {
+  Begin();
+  // "a", then the three bytes of the euro sign in two deltas.
+  v1::GenerateDelta delta = Delta({'a', 0xe2, 0x82});
+  EXPECT_EQ(delta.text(), "a");
+  EXPECT_THAT(delta.text_ends(), ElementsAre(1, 1, 1));
+  delta = Delta({0xac, 'b'});
+  EXPECT_EQ(delta.text(),
+            "\xe2\x82\xac"
+            "b");
+  EXPECT_THAT(delta.text_ends(), ElementsAre(3, 4));
+  EXPECT_EQ(delta.first_index(), 3);
+  EXPECT_EQ(Finish(FinishReason::kLength).text(), "");
+}
+
+TEST_F(ReplyTest, TellsABrokenCharacterAtTheEnd) {
+  Begin();
+  EXPECT_EQ(Delta({'a', 0xe2}).text(), "a");
+  EXPECT_EQ(Finish(FinishReason::kLength).text(), "\xef\xbf\xbd");
+}
+
+TEST_F(ReplyTest, TellsWhereTokensCameFrom) {
+  Begin();
+  EXPECT_THAT(Delta({'a', 'b', 'c'}, 2).origins(),
+              ElementsAre(v1::TOKEN_ORIGIN_DRAFT,
+                          v1::TOKEN_ORIGIN_DRAFT,
+                          v1::TOKEN_ORIGIN_TARGET));
+}
+
+TEST_F(ReplyTest, TellsEosFromStopToken) {
+  Begin();
+  Delta({FakeModel::kEos});
+  EXPECT_EQ(Finish(FinishReason::kStop, FakeModel::kEos).eos_token_id(),
+            FakeModel::kEos);
+  EXPECT_EQ(Finish(FinishReason::kStop, 'a').stop_token_id(), 'a');
+  EXPECT_EQ(Finish(FinishReason::kLength).matched_case(),
+            v1::GenerateFinished::MATCHED_NOT_SET);
+  // Where EOS is a token like any other, it stops as a stop token does.
+  request_.stop.ignore_eos = true;
+  EXPECT_EQ(Finish(FinishReason::kStop, FakeModel::kEos).stop_token_id(),
+            FakeModel::kEos);
+}
+
+TEST_F(ReplyTest, TimesAreFromArrivalAndBetweenTokens) {
+  Begin();
+  reply_->OnFirstStep(At(20), 7);
+  reply_->OnFirstStep(At(90), 9);
+  Delta({'a', 'b'}, 0, 30);
+  Delta({'c', 'd', 'e'}, 0, 70);
+  const v1::GenerateFinished finished = Finish(FinishReason::kLength);
+  EXPECT_EQ(finished.timings().queue_time_ms(), 20);
+  EXPECT_EQ(finished.timings().time_to_first_token_ms(), 30);
+  EXPECT_EQ(finished.timings().generation_time_ms(), 40);
+  EXPECT_EQ(finished.timings().tokens_per_second(), 100);
+  EXPECT_EQ(finished.timings().mean_itl_ms(), 10);
+  EXPECT_EQ(finished.usage().prompt_tokens(), 3);
+  EXPECT_EQ(finished.usage().completion_tokens(), 5);
+  EXPECT_EQ(finished.usage().cached_prompt_tokens(), 7);
+}
+
+TEST_F(ReplyTest, ClockThatIsSetBackMakesNoNegativeTimes) {
+  Begin();
+  reply_->OnFirstStep(At(-50), 0);
+  Delta({'a'}, 0, -30);
+  Delta({'b'}, 0, -60);
+  const v1::GenerateTimings timings = Finish(FinishReason::kLength).timings();
+  EXPECT_EQ(timings.queue_time_ms(), 0);
+  EXPECT_EQ(timings.time_to_first_token_ms(), 0);
+  EXPECT_EQ(timings.generation_time_ms(), 0);
+  EXPECT_EQ(timings.tokens_per_second(), 0);
+}
+
+}  // namespace
+}  // namespace specwire::coordinator

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "coordinator/wire.h"
+
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace specwire::coordinator {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr int kVocabSize = 100;
+
+v1::DecodeResponse GoodResponse() {
+  v1::DecodeResponse response;
+  response.set_position(5);
+  response.add_tokens(7);
+  response.add_tokens(8);
+  response.set_num_proposed(3);
+  response.set_num_accepted(1);
+  response.mutable_counters()->set_stale(4);
+  return response;
+}
+
+TEST(ParseCommitTest, TakesWhatASoundVerifierSends) {
+  v1::DecodeResponse response = GoodResponse();
+  response.mutable_finish()->set_reason(v1::FINISH_REASON_STOP);
+  response.mutable_finish()->set_stop_token_id(8);
+  const auto commit = ParseCommit(response, kVocabSize);
+  ASSERT_TRUE(commit.ok()) << commit.status();
+  EXPECT_EQ(commit->position, 5);
+  EXPECT_THAT(commit->tokens, ElementsAre(7, 8));
+  EXPECT_EQ(commit->num_proposed, 3);
+  EXPECT_EQ(commit->num_accepted, 1);
+  EXPECT_EQ(commit->counters.stale, 4);
+  EXPECT_EQ(commit->finish, FinishReason::kStop);
+  EXPECT_EQ(commit->stop_token_id, 8);
+}
+
+TEST(ParseCommitTest, RefusesByField) {
+  using Response = v1::DecodeResponse;
+  struct Case {
+    const char* field;
+    void (*spoil)(Response*);
+  };
+  const Case cases[] = {
+      {"position", [](Response* r) { r->set_position(-1); }},
+      {"tokens", [](Response* r) { r->set_tokens(0, -1); }},
+      {"tokens", [](Response* r) { r->set_tokens(1, kVocabSize); }},
+      {"tokens", [](Response* r) { r->mutable_tokens()->Resize(258, 1); }},
+      {"tokens",
+       [](Response* r) {
+         r->clear_tokens();
+         r->set_num_accepted(0);
+       }},
+      {"num_proposed", [](Response* r) { r->set_num_proposed(-1); }},
+      {"num_proposed", [](Response* r) { r->set_num_proposed(257); }},
+      {"num_accepted", [](Response* r) { r->set_num_accepted(-1); }},
+      {"num_accepted", [](Response* r) { r->set_num_accepted(4); }},
+      {"num_accepted", [](Response* r) { r->set_num_accepted(3); }},
+      {"counters",
+       [](Response* r) { r->mutable_counters()->set_overlapped(-1); }},
+      {"finish.reason",
+       [](Response* r) {
+         r->mutable_finish()->set_reason(v1::FINISH_REASON_ERROR);
+       }},
+      {"finish.reason", [](Response* r) { r->mutable_finish(); }},
+      {"reason",
+       [](Response* r) {
+         r->mutable_finish()->set_reason(static_cast<v1::FinishReason>(99));
+       }},
+  };
+  for (const Case& c : cases) {
+    Response response = GoodResponse();
+    c.spoil(&response);
+    const absl::Status status = ParseCommit(response, kVocabSize).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << c.field;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(c.field));
+  }
+}
+
+TEST(WireTest, PatienceWithoutLimitIsMinusOne) {
+  CheckedRequest request;
+  request.params.prompt = {1, 2};
+  OpenVerifier open;
+  open.tokens = {1, 2, 3};
+  open.patience = absl::InfiniteDuration();
+  EXPECT_EQ(MakeDecodeOpen(request, open).open().patience_us(), -1);
+  EXPECT_EQ(MakeDecodeOpen(request, open).open().prompt_length(), 2);
+  EXPECT_EQ(MakeDecodeOpen(request, open).open().tokens_size(), 3);
+  SendDecodeTune tune;
+  tune.patience = absl::Microseconds(7);
+  EXPECT_EQ(MakeDecodeTune(tune).tune().patience_us(), 7);
+  EXPECT_FALSE(MakeDecodeTune(tune).tune().has_decode_until());
+}
+
+TEST(WireTest, ProposalAndCommitOfEightAreSmall) {
+  SendProposal proposal;
+  proposal.proposal = {3, 8000, 7992, std::vector<int32_t>(8, 49151), 0.5f};
+  SendCommit commit = {3, 8000, std::vector<int32_t>(9, 49151)};
+  v1::DecodeResponse response;
+  response.set_position(8000);
+  response.mutable_tokens()->Resize(9, 49151);
+  response.set_num_proposed(8);
+  response.set_num_accepted(8);
+  const size_t bytes = MakeProposal(proposal.proposal).ByteSizeLong() +
+                       MakeDraftCommit(commit).ByteSizeLong() +
+                       response.ByteSizeLong();
+  EXPECT_LE(bytes, 256u);
+}
+
+TEST(WireTest, StatsOfARequestWithoutDraftsAreZero) {
+  const v1::SpeculationStats stats =
+      MakeStats(SpeculationFigures(), SpeculationSettings(), "");
+  EXPECT_EQ(stats.mean_acceptance_length(), 0);
+  EXPECT_EQ(stats.draft_acceptance_rate(), 0);
+}
+
+TEST(WireTest, StatsFollowTheDefinitions) {
+  SpeculationFigures figures;
+  figures.num_spec_steps = 4;
+  figures.num_draft_tokens = 16;
+  figures.num_accepted_draft_tokens = 6;
+  figures.acceptance_histogram = {1, 1, 1, 1};
+  const v1::SpeculationStats stats =
+      MakeStats(figures, SpeculationSettings(), "ngram");
+  EXPECT_EQ(stats.mean_acceptance_length(), 2.5);
+  EXPECT_EQ(stats.draft_acceptance_rate(), 0.375);
+  EXPECT_EQ(stats.acceptance_histogram_size(), 4);
+  EXPECT_EQ(stats.num_spec_tokens(), 4);
+  EXPECT_EQ(stats.drafter(), "ngram");
+}
+
+}  // namespace
+}  // namespace specwire::coordinator

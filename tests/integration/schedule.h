@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "common/drafting/messages.h"
+#include "tests/integration/protocol_simulation.h"
+#include "tests/integration/toy_model.h"
+
+namespace specwire::simulation {
+
+// Everything a schedule draws before it starts.
+struct Settings {
+  uint64_t toy_seed = 0;
+  int prompt_length = 3;
+  int max_tokens = 0;
+  int run_length = 0;
+  int window = 0;
+  absl::Duration patience;
+  double quality = 0;
+  double silent = 0;
+  double partial = 0;
+  bool moody = false;
+  bool stops = false;
+  bool speculate = true;
+  int credit = 0;
+  int max_moves = 0;
+  int row_budget = 0;
+  int client_delay = 0;
+  double crash = 0;
+  double lose_draft = 0;
+  double no_draft_node = 0;
+  // Drafter deadlines run; without them the protocol has to live by itself.
+  bool timers = false;
+  int deadline = 0;
+  // Needs timers: messages of the drafter are dropped or mangled.
+  double mute = 0;
+  double nonsense = 0;
+  // Commits are repeated, or garbled in ways that show.
+  double mad_verifier = 0;
+};
+
+Settings DrawSettings(Rng* rng, Broken broken);
+std::string Describe(const Settings& settings);
+
+// Turns a proposal into something like it that its drafter did not send; `log`
+// is prompt and completion so far.
+void MangleProposal(const Settings& settings,
+                    absl::Span<const int32_t> log,
+                    Rng* rng,
+                    Proposal* proposal);
+
+// Turns a commit into one that a coordinator can see to be wrong.
+void GarbleCommit(Rng* rng, Commit* commit);
+
+}  // namespace specwire::simulation

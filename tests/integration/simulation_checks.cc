@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// What must hold when a simulated request has ended.
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "tests/integration/simulation.h"
+
+namespace specwire::simulation {
+
+void Simulation::CheckEnd() {
+  if (!machine_.finished() || verifier_open_ || drafter_open_) {
+    Fail("a stream outlived the request");
+  }
+  const std::vector<int32_t> prompt = {0, 1, 2};
+  ToyText truth = ToyDecode(
+      settings_.toy_seed, prompt, settings_.max_tokens, settings_.stops);
+  if (!finish_->status.ok()) {
+    if (outcome_.verifiers_lost <= settings_.max_moves ||
+        finish_->status.code() != absl::StatusCode::kUnavailable) {
+      Fail(absl::StrCat("the request failed: ", finish_->status.ToString()));
+    }
+    truth.tokens.resize(std::min(truth.tokens.size(), client_.size()));
+  } else if (finish_->reason != truth.finish ||
+             (truth.finish == FinishReason::kStop) !=
+                 (finish_->stop_token_id == kToyStop)) {
+    Fail("wrong finish");
+  }
+  if (client_ != truth.tokens) {
+    Fail("wrong text");
+  }
+  const absl::Span<const int32_t> log = machine_.log();
+  if (!std::equal(client_.begin(), client_.end(), log.begin() + 3, log.end())) {
+    Fail("the log is not what was emitted");
+  }
+  CheckFigures();
+}
+
+void Simulation::CheckFigures() {
+  const coordinator::SpeculationFigures& f = machine_.figures();
+  int64_t verified = 0;
+  int64_t unused = 0;
+  int64_t dropped = dropped_;
+  int64_t trimmed = 0;
+  for (const auto& [stream, b] : books_) {
+    const int64_t said =
+        b.counters.overlapped + b.counters.stale + b.counters.trimmed;
+    verified += b.verified;
+    trimmed += b.counters.trimmed;
+    dropped += b.counters.overlapped + b.counters.stale;
+    unused += b.forwarded - b.verified - said;
+  }
+  int64_t steps = 0;
+  int64_t in_histogram = 0;
+  for (size_t j = 0; j < f.acceptance_histogram.size(); ++j) {
+    steps += f.acceptance_histogram[j];
+    in_histogram += f.acceptance_histogram[j] * static_cast<int64_t>(j);
+  }
+  int64_t rows = 0;
+  int64_t accepted_rows = 0;
+  for (size_t i = 0; i < f.draft_tokens_per_position.size(); ++i) {
+    rows += f.draft_tokens_per_position[i];
+    accepted_rows += f.accepted_tokens_per_position[i];
+  }
+  const bool right =
+      f.num_drafted_tokens == drafted_ && f.num_draft_tokens == verified &&
+      f.num_trimmed_tokens == trimmed &&
+      f.num_overlapped_tokens + f.num_stale_tokens == dropped &&
+      f.num_unused_tokens == unused && unused >= 0 &&
+      f.num_drafted_tokens == f.num_draft_tokens + f.num_overlapped_tokens +
+                                  f.num_stale_tokens + f.num_trimmed_tokens +
+                                  f.num_unused_tokens &&
+      f.num_passes == passes_ && f.num_accepted_draft_tokens == accepted_ &&
+      f.num_accepted_draft_tokens <= f.num_draft_tokens &&
+      f.num_spec_steps == steps && in_histogram == accepted_ &&
+      rows == verified && accepted_rows == accepted_ &&
+      // A pass emits its accepted tokens and one of its own, save where a stop
+      // falls on an accepted one.
+      static_cast<int64_t>(client_.size()) <= passes_ + accepted_ &&
+      static_cast<int64_t>(client_.size()) >= passes_ + accepted_ - 1;
+  if (!right) {
+    Fail(absl::StrCat("figures do not add up: drafted ",
+                      f.num_drafted_tokens,
+                      " (",
+                      drafted_,
+                      "), verified ",
+                      f.num_draft_tokens,
+                      " (",
+                      verified,
+                      "), overlapped + stale ",
+                      f.num_overlapped_tokens,
+                      " + ",
+                      f.num_stale_tokens,
+                      " (",
+                      dropped,
+                      "), trimmed ",
+                      f.num_trimmed_tokens,
+                      " (",
+                      trimmed,
+                      "), unused ",
+                      f.num_unused_tokens,
+                      " (",
+                      unused,
+                      "), passes ",
+                      f.num_passes,
+                      " (",
+                      passes_,
+                      "), accepted ",
+                      f.num_accepted_draft_tokens,
+                      " (",
+                      accepted_,
+                      ")"));
+  }
+}
+
+}  // namespace specwire::simulation
