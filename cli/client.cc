@@ -40,20 +40,40 @@ void AddClientFlags(CLI::App* app, ClientFlags* flags) {
       ->capture_default_str();
 }
 
-Client::Client(std::shared_ptr<grpc::Channel> channel)
-    : generation_(v1::GenerationService::NewStub(channel)),
-      cluster_(v1::ClusterService::NewStub(channel)) {}
+absl::StatusOr<std::vector<std::string>> ParseCoordinators(
+    const ClientFlags& flags) {
+  return ParseAddressList(flags.coordinators, "--coordinator");
+}
+
+Client::Client(std::string address, std::shared_ptr<grpc::Channel> channel)
+    : address_(std::move(address)),
+      channel_(std::move(channel)),
+      generation_(v1::GenerationService::NewStub(channel_)),
+      cluster_(v1::ClusterService::NewStub(channel_)) {}
+
+absl::StatusOr<std::unique_ptr<Client>> Client::ConnectTo(
+    const std::string& address, absl::Duration timeout) {
+  std::shared_ptr<grpc::Channel> channel = MakeChannel(address);
+  if (!WaitConnected(channel.get(), absl::Now() + timeout)) {
+    return absl::UnavailableError(
+        absl::StrCat("no coordinator answers at ", address));
+  }
+  return std::unique_ptr<Client>(new Client(address, std::move(channel)));
+}
+
+bool Client::WaitLost(absl::Duration timeout) {
+  return channel_->WaitForStateChange(
+      GRPC_CHANNEL_READY, absl::ToChronoTime(absl::Now() + timeout));
+}
 
 absl::StatusOr<std::unique_ptr<Client>> Client::Connect(
     const ClientFlags& flags) {
-  SPECWIRE_ASSIGN_OR_RETURN(
-      const std::vector<std::string> addresses,
-      ParseAddressList(flags.coordinators, "--coordinator"));
+  SPECWIRE_ASSIGN_OR_RETURN(const std::vector<std::string> addresses,
+                            ParseCoordinators(flags));
   for (const std::string& address : addresses) {
-    std::shared_ptr<grpc::Channel> channel = MakeChannel(address);
-    if (WaitConnected(channel.get(), absl::Now() + kConnectTimeout)) {
-      return std::unique_ptr<Client>(new Client(std::move(channel)));
-    }
+    absl::StatusOr<std::unique_ptr<Client>> client =
+        ConnectTo(address, kConnectTimeout);
+    if (client.ok()) return client;
   }
   return absl::UnavailableError(absl::StrCat(
       "no coordinator answers at ",

@@ -25,6 +25,9 @@ struct ClientFlags {
   std::string coordinators = "127.0.0.1:7070";
 };
 void AddClientFlags(CLI::App* app, ClientFlags* flags);
+// The addresses of the flag, at least one. INVALID_ARGUMENT if it is malformed.
+absl::StatusOr<std::vector<std::string>> ParseCoordinators(
+    const ClientFlags& flags);
 
 // A connection to one of the coordinators.
 //
@@ -36,13 +39,23 @@ class Client {
   // malformed.
   static absl::StatusOr<std::unique_ptr<Client>> Connect(
       const ClientFlags& flags);
+  // Connects to `address`. UNAVAILABLE if it does not answer within `timeout`.
+  static absl::StatusOr<std::unique_ptr<Client>> ConnectTo(
+      const std::string& address, absl::Duration timeout);
+
+  const std::string& address() const { return address_; }
+  // True if the connection is gone, or goes within `timeout`: the coordinator
+  // has died, or is ending.
+  bool WaitLost(absl::Duration timeout);
 
   v1::GenerationService::Stub* generation() { return generation_.get(); }
   v1::ClusterService::Stub* cluster() { return cluster_.get(); }
 
  private:
-  explicit Client(std::shared_ptr<grpc::Channel> channel);
+  Client(std::string address, std::shared_ptr<grpc::Channel> channel);
 
+  const std::string address_;
+  const std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<v1::GenerationService::Stub> generation_;
   std::unique_ptr<v1::ClusterService::Stub> cluster_;
 };

@@ -33,26 +33,6 @@ Json LogprobJson(const v1::PositionLogprobs& position) {
           {"top", top}};
 }
 
-Json StatsJson(const v1::SpeculationStats& stats) {
-  return {
-      {"mean_acceptance_length", stats.mean_acceptance_length()},
-      {"draft_acceptance_rate", stats.draft_acceptance_rate()},
-      {"num_spec_steps", stats.num_spec_steps()},
-      {"num_draft_tokens", stats.num_draft_tokens()},
-      {"num_accepted_draft_tokens", stats.num_accepted_draft_tokens()},
-      {"acceptance_histogram", stats.acceptance_histogram()},
-      {"rule", stats.rule() == v1::ACCEPTANCE_RULE_RATIO ? "ratio" : "coupled"},
-      {"num_spec_tokens", stats.num_spec_tokens()},
-      {"num_passes", stats.num_passes()},
-      {"num_drafted_tokens", stats.num_drafted_tokens()},
-      {"num_overlapped_tokens", stats.num_overlapped_tokens()},
-      {"num_stale_tokens", stats.num_stale_tokens()},
-      {"num_trimmed_tokens", stats.num_trimmed_tokens()},
-      {"num_unused_tokens", stats.num_unused_tokens()},
-      {"drafter", stats.drafter()},
-  };
-}
-
 Json MatchedJson(const v1::GenerateFinished& finished) {
   switch (finished.matched_case()) {
     case v1::GenerateFinished::kEosTokenId:
@@ -107,6 +87,26 @@ Json SettingsJson(const v1::Speculation& settings) {
 
 }  // namespace
 
+Json StatsJson(const v1::SpeculationStats& stats) {
+  return {
+      {"mean_acceptance_length", stats.mean_acceptance_length()},
+      {"draft_acceptance_rate", stats.draft_acceptance_rate()},
+      {"num_spec_steps", stats.num_spec_steps()},
+      {"num_draft_tokens", stats.num_draft_tokens()},
+      {"num_accepted_draft_tokens", stats.num_accepted_draft_tokens()},
+      {"acceptance_histogram", stats.acceptance_histogram()},
+      {"rule", stats.rule() == v1::ACCEPTANCE_RULE_RATIO ? "ratio" : "coupled"},
+      {"num_spec_tokens", stats.num_spec_tokens()},
+      {"num_passes", stats.num_passes()},
+      {"num_drafted_tokens", stats.num_drafted_tokens()},
+      {"num_overlapped_tokens", stats.num_overlapped_tokens()},
+      {"num_stale_tokens", stats.num_stale_tokens()},
+      {"num_trimmed_tokens", stats.num_trimmed_tokens()},
+      {"num_unused_tokens", stats.num_unused_tokens()},
+      {"drafter", stats.drafter()},
+  };
+}
+
 void Completion::Add(const v1::GenerateResponse& response) {
   switch (response.event_case()) {
     case v1::GenerateResponse::kStarted:
@@ -146,7 +146,8 @@ Json ToJson(const Completion& completion, bool several) {
                {"model_digest", started.model_digest()},
                {"seed", started.sampling().seed()},
                {"prompt_token_ids", started.prompt_token_ids()},
-               {"speculation", SettingsJson(started.speculation())}};
+               {"speculation", SettingsJson(started.speculation())},
+               {"resumes", completion.num_resumes}};
   if (several) {
     Json& choices = json["choices"] = Json::array();
     for (const Choice& choice : completion.choices) {

@@ -25,6 +25,9 @@ struct Completion {
   v1::GenerateStarted started;
   // By index.
   std::vector<Choice> choices;
+  // How often a lost coordinator was replaced; the figures are those of the
+  // last one.
+  int num_resumes = 0;
 
   // Takes one message of the stream.
   void Add(const v1::GenerateResponse& response);
@@ -33,6 +36,9 @@ struct Completion {
 // What `generate --json` prints: one choice's fields beside the request's, or,
 // if `several`, a list "choices".
 nlohmann::ordered_json ToJson(const Completion& completion, bool several);
+
+// Acceptance figures under vLLM's names, and more.
+nlohmann::ordered_json StatsJson(const v1::SpeculationStats& stats);
 
 // "stop", "length", "abort" or "error".
 absl::string_view FinishReasonName(v1::FinishReason reason);

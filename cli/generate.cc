@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "cli/client.h"
@@ -13,6 +14,7 @@
 #include "cli/generate_call.h"
 #include "cli/input_text.h"
 #include "cli/request_flags.h"
+#include "cli/resuming_call.h"
 #include "cli/token_printer.h"
 #include "common/base/status_macros.h"
 
@@ -94,7 +96,12 @@ int RunGenerate(const GenerateFlags& flags) {
   if (!request.ok()) {
     return FailUsage(request.status());
   }
-  const absl::StatusOr<std::unique_ptr<Client>> client =
+  absl::StatusOr<std::vector<std::string>> addresses =
+      ParseCoordinators(flags.client);
+  if (!addresses.ok()) {
+    return FailUsage(addresses.status());
+  }
+  absl::StatusOr<std::unique_ptr<Client>> client =
       Client::Connect(flags.client);
   if (!client.ok()) {
     return FailConnect(client.status());
@@ -106,8 +113,9 @@ int RunGenerate(const GenerateFlags& flags) {
       stdout, MarksFromName(flags.marks, is_terminal), is_terminal);
   Completion completion;
   bool printed = false;
-  const GenerateOutcome outcome = CallGenerate(
-      client->get(), *request, [&](const v1::GenerateResponse& response) {
+  ResumingCall call(*std::move(addresses), *std::move(client), *request);
+  const GenerateOutcome outcome =
+      call.Run([&](const v1::GenerateResponse& response) {
         completion.Add(response);
         if (!streams) {
           return true;
@@ -125,6 +133,7 @@ int RunGenerate(const GenerateFlags& flags) {
     }
     return ReportOutcome(outcome);
   }
+  completion.num_resumes = call.num_resumes();
   bool written = true;
   if (flags.json) {
     written = WriteLine(DumpJson(ToJson(completion, several)));
@@ -132,6 +141,12 @@ int RunGenerate(const GenerateFlags& flags) {
     written = PrintChoices(completion);
   } else if (!completion.choices.empty()) {
     PrintFigures(completion.choices[0]);
+    if (completion.num_resumes > 0) {
+      std::fprintf(stderr,
+                   "resumed %d times after the loss of a coordinator; the "
+                   "figures are those of the last part\n",
+                   completion.num_resumes);
+    }
   }
   if (!written) {
     PrintError("standard output cannot be written");
@@ -146,7 +161,8 @@ void AddGenerateCommand(CLI::App* app, Runner* runner) {
   CLI::App* command = app->add_subcommand(
       "generate",
       "Continues a prompt and streams the text, accepted draft tokens set "
-      "apart");
+      "apart. If the coordinator is lost, another address of --coordinator, or "
+      "the same one when it is back within seconds, goes on with the text");
   auto flags = std::make_shared<GenerateFlags>();
   AddClientFlags(command, &flags->client);
   command->add_option("PROMPT",

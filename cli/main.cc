@@ -30,6 +30,7 @@ int Main(int argc, char** argv) {
   AddChatCommand(&app, &runner);
   AddTokenizeCommand(&app, &runner);
   AddNodesCommand(&app, &runner);
+  AddStatsCommand(&app, &runner);
 
   try {
     app.parse(argc, argv);

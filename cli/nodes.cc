@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <algorithm>
-#include <array>
 #include <cstdio>
 #include <memory>
 #include <string>
@@ -11,6 +9,7 @@
 #include "cli/client.h"
 #include "cli/command.h"
 #include "cli/completion.h"
+#include "cli/table.h"
 
 namespace specwire::cli {
 namespace {
@@ -58,16 +57,14 @@ nlohmann::ordered_json NodesJson(const v1::ListNodesResponse& response) {
 }
 
 void PrintTable(const v1::ListNodesResponse& response) {
-  constexpr size_t kColumns = 8;
-  using Row = std::array<std::string, kColumns>;
-  std::vector<Row> rows = {{"NAME",
-                            "ROLE",
-                            "STATE",
-                            "PID",
-                            "ADDRESS",
-                            "SEQUENCES",
-                            "SERVES",
-                            "REASON"}};
+  std::vector<TableRow> rows = {{"NAME",
+                                 "ROLE",
+                                 "STATE",
+                                 "PID",
+                                 "ADDRESS",
+                                 "SEQUENCES",
+                                 "SERVES",
+                                 "REASON"}};
   for (const v1::Node& node : response.nodes()) {
     rows.push_back({node.registration().name(),
                     RoleName(node),
@@ -78,21 +75,7 @@ void PrintTable(const v1::ListNodesResponse& response) {
                     Serves(node),
                     node.reason()});
   }
-  std::array<size_t, kColumns> widths{};
-  for (const Row& row : rows) {
-    for (size_t i = 0; i < kColumns; ++i) {
-      widths[i] = std::max(widths[i], row[i].size());
-    }
-  }
-  for (const Row& row : rows) {
-    std::string line;
-    for (size_t i = 0; i < kColumns; ++i) {
-      absl::StrAppend(
-          &line, row[i], std::string(widths[i] + 2 - row[i].size(), ' '));
-    }
-    absl::StripTrailingAsciiWhitespace(&line);
-    std::printf("%s\n", line.c_str());
-  }
+  std::fputs(TableText(rows).c_str(), stdout);
 }
 
 int RunNodes(const NodesFlags& flags) {

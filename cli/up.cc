@@ -66,7 +66,8 @@ void AddUpFlags(CLI::App* command, UpFlags* flags) {
       ->check(CLI::IsMember({"reference"}))
       ->capture_default_str();
   command->add_option("--drafter", options->drafter, "What drafts")
-      ->check(CLI::IsMember({"ngram", "oracle", "none"}))
+      ->check(CLI::IsMember(
+          {"ngram", "model", "oracle", "random", "adversarial", "none"}))
       ->capture_default_str();
   command->add_option("--verifiers", options->num_verifiers, "Verifier nodes")
       ->check(CLI::Range(1, 64))
@@ -98,7 +99,12 @@ void AddUpFlags(CLI::App* command, UpFlags* flags) {
                       "models/)");
   command->add_option("--draft_model",
                       options->draft_model,
-                      "The drafter's file (default for oracle: the target's)");
+                      "The drafter's file (default: the target's, for model, "
+                      "oracle and adversarial)");
+  command->add_option("--draft_layers",
+                      options->draft_layers,
+                      "model: only the first N layers of its file (default: 4 "
+                      "of the target's, all of another)");
   command->add_option("--max_model_len",
                       options->max_model_len,
                       "Longest sequence in tokens (default: the model's)");

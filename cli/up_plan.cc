@@ -16,6 +16,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// Layers of the target that draft if no other model is given.
+constexpr int kDefaultDraftLayers = 4;
 constexpr char kDefaultModel[] = "models/SmolLM2-135M-Instruct.Q4_1.gguf";
 
 // INVALID_ARGUMENT if the address is malformed; UNAVAILABLE if it is taken, so
@@ -75,6 +77,28 @@ absl::Status AddNode(const UpOptions& options,
   return absl::OkStatus();
 }
 
+// What a draft node is told of its drafter; it judges what does not fit.
+std::vector<std::string> DraftArguments(const UpOptions& options,
+                                        const std::string& model) {
+  std::vector<std::string> arguments = {"--drafter", options.drafter};
+  std::string file = options.draft_model;
+  std::optional<int> layers = options.draft_layers;
+  const bool is_model = options.drafter == "model";
+  if (file.empty() && (is_model || options.drafter == "oracle" ||
+                       options.drafter == "adversarial")) {
+    file = model;
+    if (is_model && !layers.has_value()) layers = kDefaultDraftLayers;
+  }
+  if (!file.empty()) {
+    arguments.insert(arguments.end(), {"--draft_model", file});
+  }
+  if (layers.has_value()) {
+    arguments.insert(arguments.end(),
+                     {"--draft_layers", absl::StrCat(*layers)});
+  }
+  return arguments;
+}
+
 absl::Status AddNodes(const UpOptions& options,
                       const std::string& folder,
                       const std::string& model,
@@ -85,12 +109,7 @@ absl::Status AddNodes(const UpOptions& options,
     verifier.insert(verifier.end(),
                     {"--max_model_len", absl::StrCat(*options.max_model_len)});
   }
-  std::vector<std::string> draft = {"--drafter", options.drafter};
-  if (options.drafter == "oracle") {
-    const std::string& file =
-        options.draft_model.empty() ? model : options.draft_model;
-    draft.insert(draft.end(), {"--draft_model", file});
-  }
+  std::vector<std::string> draft = DraftArguments(options, model);
   if (options.kv_cache_mib.has_value()) {
     const std::string mib = absl::StrCat(*options.kv_cache_mib);
     verifier.insert(verifier.end(), {"--kv_cache_mib", mib});

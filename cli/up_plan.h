@@ -28,7 +28,11 @@ struct UpOptions {
   std::optional<std::string> metrics;
   // Empty: the default model where it can be found.
   std::string model;
+  // Empty: the target's, for drafters that have a model.
   std::string draft_model;
+  // Layers of it for the drafter "model"; absent: 4 of the target's, or all of
+  // a model of its own.
+  std::optional<int> draft_layers;
   std::optional<int> max_model_len;
   std::optional<int> kv_cache_mib;
   std::string log_level = "info";

@@ -10,6 +10,7 @@
 #include "common/rpc/convert.h"
 #include "common/rpc/server_stream.h"
 #include "common/rpc/status.h"
+#include "coordinator/stats.h"
 
 namespace specwire::coordinator {
 namespace {
@@ -177,8 +178,12 @@ class ClusterService::JoinHandler final
 
 ClusterService::ClusterService(const CoordinatorOptions& options,
                                const Registry* registry,
+                               const MetricsRegistry* metrics,
                                Membership* membership)
-    : options_(options), registry_(registry), membership_(membership) {}
+    : options_(options),
+      registry_(registry),
+      metrics_(metrics),
+      membership_(membership) {}
 
 grpc::ServerBidiReactor<v1::JoinRequest, v1::JoinResponse>*
 ClusterService::Join(grpc::CallbackServerContext* context) {
@@ -210,8 +215,11 @@ grpc::ServerUnaryReactor* ClusterService::DrainNode(
 grpc::ServerUnaryReactor* ClusterService::GetStats(
     grpc::CallbackServerContext* context,
     const v1::GetStatsRequest* /*request*/,
-    v1::GetStatsResponse* /*response*/) {
-  return Unimplemented(context, "GetStats");
+    v1::GetStatsResponse* response) {
+  *response = MakeStatsResponse(metrics_->ReadCounters());
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  reactor->Finish(grpc::Status::OK);
+  return reactor;
 }
 
 void ClusterService::Shutdown() {

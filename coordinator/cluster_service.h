@@ -6,6 +6,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "common/base/mutex.h"
+#include "common/metrics/metrics.h"
 #include "common/rpc/stream.h"
 #include "coordinator/membership.h"
 #include "coordinator/options.h"
@@ -17,11 +18,12 @@ namespace specwire::coordinator {
 // ClusterService: nodes join, operators look.
 //
 // Thread safety: any thread.
-// Lifetime: registry and membership outlive it. It outlives the server.
+// Lifetime: registries and membership outlive it. It outlives the server.
 class ClusterService final : public v1::ClusterService::CallbackService {
  public:
   ClusterService(const CoordinatorOptions& options,
                  const Registry* registry,
+                 const MetricsRegistry* metrics,
                  Membership* membership);
 
   grpc::ServerBidiReactor<v1::JoinRequest, v1::JoinResponse>* Join(
@@ -49,6 +51,7 @@ class ClusterService final : public v1::ClusterService::CallbackService {
 
   const CoordinatorOptions options_;
   const Registry* const registry_;
+  const MetricsRegistry* const metrics_;
   Membership* const membership_;
   Mutex mutex_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;

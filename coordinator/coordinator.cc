@@ -42,8 +42,8 @@ Coordinator::Coordinator(const CoordinatorOptions& options)
                                           options_.drafter_deadline};
   generation_ =
       std::make_unique<GenerationService>(options_, environment, &catalog_);
-  cluster_ =
-      std::make_unique<ClusterService>(options_, &registry_, membership_.get());
+  cluster_ = std::make_unique<ClusterService>(
+      options_, &registry_, &metrics_registry_, membership_.get());
   AddBuildInfo(&metrics_registry_);
   AddNodeGauges();
 }

@@ -17,6 +17,10 @@ ModelMetrics::ModelMetrics(MetricsRegistry* registry, std::string model_name)
           registry->AddCounter(metric::kGenerationTokens,
                                "Tokens that were generated.",
                                {{metric::kModelName, model_name}})),
+      num_passes(registry->AddCounter(
+          metric::kNumPasses,
+          "Verify passes, those without draft tokens included.",
+          {{metric::kModelName, model_name}})),
       time_to_first_token(registry->AddHistogram(
           metric::kTimeToFirstToken,
           "From a request's arrival to its first token, in seconds.",
@@ -46,6 +50,14 @@ PairMetrics ModelMetrics::Pair(const std::string& draft_node,
   const MetricLabels labels = {{metric::kModelName, model_name_},
                                {kDraftNodeLabel, draft_node},
                                {kVerifierNodeLabel, verifier_node}};
+  const auto unverified = [&](const char* reason) {
+    MetricLabels with_reason = labels;
+    with_reason[metric::kReason] = reason;
+    return registry_->AddCounter(
+        metric::kNumUnverifiedTokens,
+        "Draft tokens that were not verified, by reason.",
+        with_reason);
+  };
   return {
       registry_->AddCounter(
           metric::kNumDrafts, "Verify passes that had draft tokens.", labels),
@@ -53,7 +65,11 @@ PairMetrics ModelMetrics::Pair(const std::string& draft_node,
           metric::kNumDraftTokens, "Draft tokens that were verified.", labels),
       registry_->AddCounter(metric::kNumAcceptedTokens,
                             "Draft tokens that were accepted.",
-                            labels)};
+                            labels),
+      unverified(kOverlapped),
+      unverified(kStale),
+      unverified(kTrimmed),
+      unverified(kUnused)};
 }
 
 void ModelMetrics::OnAccepted(int num_accepted) {
@@ -71,22 +87,6 @@ void ModelMetrics::OnAccepted(int num_accepted) {
       place = counter;
     }
     counter->Increment();
-  }
-}
-
-void ModelMetrics::OnUnverified(const SpeculationFigures& figures) {
-  const std::pair<const char*, int64_t> counts[] = {
-      {"overlapped", figures.num_overlapped_tokens},
-      {"stale", figures.num_stale_tokens},
-      {"trimmed", figures.num_trimmed_tokens},
-      {"unused", figures.num_unused_tokens}};
-  for (const auto& [reason, count] : counts) {
-    registry_
-        ->AddCounter(
-            metric::kNumUnverifiedTokens,
-            "Draft tokens that were not verified, by reason.",
-            {{metric::kModelName, model_name_}, {metric::kReason, reason}})
-        ->Increment(static_cast<double>(count));
   }
 }
 

@@ -15,13 +15,17 @@
 #include "common/drafting/messages.h"
 #include "common/metrics/metrics.h"
 #include "common/sampling/params.h"
-#include "coordinator/request_machine.h"
 
 namespace specwire::coordinator {
 
 // Label names that only the coordinator has.
 inline constexpr char kDraftNodeLabel[] = "draft_node";
 inline constexpr char kVerifierNodeLabel[] = "verifier_node";
+// Values of the label metric::kReason of draft tokens that were not verified.
+inline constexpr char kOverlapped[] = "overlapped";
+inline constexpr char kStale[] = "stale";
+inline constexpr char kTrimmed[] = "trimmed";
+inline constexpr char kUnused[] = "unused";
 
 // Acceptance of one drafter with one verifier for one model. There is no sum
 // over pairs beside it: whoever reads adds the series up.
@@ -29,6 +33,11 @@ struct PairMetrics {
   Counter* num_drafts;
   Counter* num_draft_tokens;
   Counter* num_accepted_tokens;
+  // Draft tokens that were not verified, by reason.
+  Counter* num_overlapped_tokens;
+  Counter* num_stale_tokens;
+  Counter* num_trimmed_tokens;
+  Counter* num_unused_tokens;
 };
 
 // What requests to one model did.
@@ -42,8 +51,6 @@ class ModelMetrics {
                    const std::string& verifier_node);
   // A pass accepted `num_accepted` draft tokens.
   void OnAccepted(int num_accepted);
-  // What a finished request's drafters sent in vain.
-  void OnUnverified(const SpeculationFigures& figures);
   // A request that ended well.
   void OnSuccess(FinishReason reason, absl::Duration e2e);
   // A request moved to another verifier after the first was lost so.
@@ -51,6 +58,7 @@ class ModelMetrics {
 
   Counter* const prompt_tokens;
   Counter* const generation_tokens;
+  Counter* const num_passes;
   Histogram* const time_to_first_token;
   Histogram* const inter_token_latency;
   Histogram* const queue_time;

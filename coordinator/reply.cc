@@ -24,7 +24,11 @@ Reply::Reply(const CheckedRequest* request,
       metrics_(metrics),
       arrival_(arrival),
       detokenizer_(request->model->tokenizer.get(),
-                   request->skip_special_tokens) {
+                   request->skip_special_tokens),
+      num_resumed_(static_cast<int>(request->params.resumed.size())) {
+  // What these tokens release, the client has been told by someone else; what
+  // they hold back is for the next ones to release.
+  for (const int32_t id : request->params.resumed) detokenizer_.Push(id);
   metrics_->prompt_tokens->Increment(
       static_cast<double>(request->params.prompt.size()));
 }
@@ -50,7 +54,7 @@ v1::GenerateResponse Reply::Delta(const EmitTokens& emit, absl::Time now) {
                            : v1::TOKEN_ORIGIN_TARGET);
   }
   const int count = static_cast<int>(emit.tokens.size());
-  if (num_tokens_ == 0) {
+  if (num_told_ == 0) {
     first_token_ = std::max(now, arrival_);
     metrics_->time_to_first_token->Observe(
         absl::ToDoubleSeconds(first_token_ - arrival_));
@@ -61,7 +65,7 @@ v1::GenerateResponse Reply::Delta(const EmitTokens& emit, absl::Time now) {
         absl::ToDoubleSeconds(step) / count, count);
     last_token_ += step;
   }
-  num_tokens_ += count;
+  num_told_ += count;
   metrics_->generation_tokens->Increment(count);
   return response;
 }
@@ -78,12 +82,11 @@ v1::GenerateResponse Reply::Finished(const FinishRequest& finish,
   v1::Usage* usage = finished->mutable_usage();
   usage->set_prompt_tokens(
       static_cast<int32_t>(request_->params.prompt.size()));
-  usage->set_completion_tokens(num_tokens_);
+  usage->set_completion_tokens(num_tokens());
   usage->set_cached_prompt_tokens(cached_prompt_tokens_);
   *finished->mutable_speculation() =
       MakeStats(figures, request_->params.speculation, drafter);
   *finished->mutable_timings() = Timings();
-  metrics_->OnUnverified(figures);
   metrics_->OnSuccess(finish.reason, NotNegative(now - arrival_));
   return response;
 }
@@ -107,16 +110,16 @@ v1::GenerateTimings Reply::Timings() const {
     timings.set_queue_time_ms(
         absl::ToDoubleMilliseconds(*first_step_ - arrival_));
   }
-  if (num_tokens_ == 0) return timings;
+  if (num_told_ == 0) return timings;
   const absl::Duration generation = last_token_ - first_token_;
   timings.set_time_to_first_token_ms(
       absl::ToDoubleMilliseconds(first_token_ - arrival_));
   timings.set_generation_time_ms(absl::ToDoubleMilliseconds(generation));
-  if (num_tokens_ > 1) {
+  if (num_told_ > 1) {
     timings.set_mean_itl_ms(absl::ToDoubleMilliseconds(generation) /
-                            (num_tokens_ - 1));
+                            (num_told_ - 1));
     if (generation > absl::ZeroDuration()) {
-      timings.set_tokens_per_second((num_tokens_ - 1) /
+      timings.set_tokens_per_second((num_told_ - 1) /
                                     absl::ToDoubleSeconds(generation));
     }
   }

@@ -16,7 +16,9 @@
 namespace specwire::coordinator {
 
 // What a client is told of its request: text as its characters complete, where
-// tokens came from, times. Tells the metrics the same.
+// tokens came from, times. Tells the metrics the same. Of a resumed request the
+// text goes on where that of the resumed tokens ends; times are those of the
+// new tokens.
 //
 // Thread safety: one thread at a time.
 // Lifetime: *request and *metrics outlive it.
@@ -37,8 +39,8 @@ class Reply {
                                 const std::string& drafter,
                                 absl::Time now);
 
-  // Completion tokens told so far.
-  int num_tokens() const { return num_tokens_; }
+  // Completion tokens told so far, resumed ones included.
+  int num_tokens() const { return num_resumed_ + num_told_; }
 
  private:
   void SetMatched(std::optional<int32_t> stop_token_id,
@@ -49,7 +51,9 @@ class Reply {
   ModelMetrics* const metrics_;
   const absl::Time arrival_;
   Detokenizer detokenizer_;
-  int num_tokens_ = 0;
+  // Tokens that the client had before, and those told here.
+  const int num_resumed_;
+  int num_told_ = 0;
   int32_t cached_prompt_tokens_ = 0;
   std::optional<absl::Time> first_step_;
   absl::Time first_token_;

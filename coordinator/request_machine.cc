@@ -58,6 +58,7 @@ RequestMachine::RequestMachine(RequestParams params)
       drafter_(params_.vocab_size,
                params_.speculation.run_length,
                params_.speculation.window) {
+  log_.insert(log_.end(), params_.resumed.begin(), params_.resumed.end());
   // Without credit nothing would ever be committed.
   params_.credit = std::max(params_.credit, 1);
   decode_until_ = static_cast<int64_t>(log_.size()) + params_.credit;
@@ -65,7 +66,13 @@ RequestMachine::RequestMachine(RequestParams params)
 
 std::vector<Action> RequestMachine::Start() {
   Actions actions;
-  if (params_.max_tokens <= 0) {
+  // In the order in which a verifier judges: a stop token before the limit.
+  if (params_.resumed_stop.has_value()) {
+    Finish(
+        absl::OkStatus(), FinishReason::kStop, params_.resumed_stop, &actions);
+    return actions;
+  }
+  if (CompletionLength() >= params_.max_tokens) {
     Finish(absl::OkStatus(), FinishReason::kLength, std::nullopt, &actions);
     return actions;
   }

@@ -31,6 +31,11 @@ struct SpeculationSettings {
 // One sequence to generate.
 struct RequestParams {
   std::vector<int32_t> prompt;
+  // Completion tokens that the client has from an earlier call, at most
+  // max_tokens: the sequence goes on behind them.
+  std::vector<int32_t> resumed;
+  // The last of them is this stop token: nothing is left to do.
+  std::optional<int32_t> resumed_stop;
   SamplingParams sampling;
   // Completion tokens at most; set, and prompt + max_tokens fits the context.
   int max_tokens = 0;
@@ -45,7 +50,8 @@ struct RequestParams {
   int max_moves = 2;
 };
 
-// Acceptance figures of one request. See SpeculationStats in
+// Acceptance figures of one request, what came before a resume left out. See
+// SpeculationStats in
 // proto/specwire/v1/types.proto.
 struct SpeculationFigures {
   int64_t num_passes = 0;
@@ -149,7 +155,8 @@ class RequestMachine {
  public:
   explicit RequestMachine(RequestParams params);
 
-  // Once, first. Opens the verifier, and a drafter if speculation is on.
+  // Once, first. Opens the verifier, and a drafter if speculation is on; ends
+  // at once if nothing is left to generate.
   std::vector<Action> Start();
 
   // From the Decode stream that the latest OpenVerifier opened. A commit with a

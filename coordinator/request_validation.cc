@@ -95,9 +95,6 @@ absl::Status CheckNotOffered(const v1::GenerateRequest& request) {
                    request.priority(),
                    " is not supported yet; leave it out or pass 0");
   }
-  if (!request.resume_token_ids().empty()) {
-    return Invalid("resume_token_ids: not supported yet; leave it out");
-  }
   if (request.has_logprobs()) {
     SPECWIRE_RETURN_IF_ERROR(
         CheckRange("logprobs", request.logprobs(), 0, kMaxLogprobs));
@@ -116,6 +113,19 @@ absl::Status CheckNotOffered(const v1::GenerateRequest& request) {
     if (request.n() != 1) {
       return Invalid("n: ", request.n(), " is not supported yet; pass 1");
     }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckResume(const v1::GenerateRequest& request) {
+  if (request.resume_token_ids().empty()) return absl::OkStatus();
+  const v1::SamplingParams& sampling = request.sampling();
+  const bool greedy =
+      sampling.has_temperature() && sampling.temperature() < kGreedyTemperature;
+  if (!greedy && !sampling.has_seed()) {
+    return Invalid(
+        "sampling.seed: missing; resume_token_ids continue a text only with "
+        "the seed that it began with, unless temperature is 0");
   }
   return absl::OkStatus();
 }
@@ -210,6 +220,43 @@ absl::Status CheckDrafter(const std::string& drafter,
       served.empty() ? std::string(kNoDrafter) : absl::StrJoin(served, ", ")));
 }
 
+// Takes over the tokens of an earlier call. REQUIRES: checked->stop is complete
+// and fits the context.
+absl::Status TakeResumed(absl::Span<const int32_t> ids,
+                         const ModelInfo& model,
+                         CheckedRequest* checked) {
+  SPECWIRE_RETURN_IF_ERROR(
+      CheckTokenIds(ids, model.vocab_size, "resume_token_ids"));
+  const StopCriteria& stop = checked->stop;
+  if (ids.size() > static_cast<size_t>(*stop.max_tokens)) {
+    return Invalid("resume_token_ids: ",
+                   ids.size(),
+                   " ids; at most stop.max_tokens = ",
+                   *stop.max_tokens);
+  }
+  std::vector<int32_t> stop_ids = stop.stop_token_ids;
+  if (!stop.ignore_eos) {
+    stop_ids.insert(stop_ids.end(), model.eos_ids.begin(), model.eos_ids.end());
+  }
+  const auto found = std::find_first_of(
+      ids.begin(), ids.end(), stop_ids.begin(), stop_ids.end());
+  if (found != ids.end()) {
+    const auto index = found - ids.begin();
+    if (found + 1 != ids.end()) {
+      return Invalid("resume_token_ids[",
+                     index + 1,
+                     "]: stands behind resume_token_ids[",
+                     index,
+                     "] = ",
+                     *found,
+                     ", which ends the completion");
+    }
+    checked->params.resumed_stop = *found;
+  }
+  checked->params.resumed.assign(ids.begin(), ids.end());
+  return absl::OkStatus();
+}
+
 // Fills in max_tokens, or refuses what does not fit.
 absl::Status FitContext(const CatalogModel& model,
                         size_t prompt_tokens,
@@ -266,6 +313,7 @@ absl::Status CheckGenerateFields(const v1::GenerateRequest& request) {
   SPECWIRE_RETURN_IF_ERROR(CheckRequestId(request.request_id()));
   SPECWIRE_RETURN_IF_ERROR(CheckPrompt(request));
   SPECWIRE_RETURN_IF_ERROR(CheckNotOffered(request));
+  SPECWIRE_RETURN_IF_ERROR(CheckResume(request));
   SPECWIRE_RETURN_IF_ERROR(CheckSpeculation(request.speculation()));
   if (request.stop().has_max_tokens() && request.stop().max_tokens() < 1) {
     return Invalid("stop.max_tokens: ",
@@ -332,6 +380,8 @@ absl::StatusOr<CheckedRequest> BuildRequest(
       CheckTokenIds(checked.params.prompt, vocab_size, "prompt.token_ids"));
   SPECWIRE_RETURN_IF_ERROR(
       FitContext(*model, checked.params.prompt.size(), &checked.stop));
+  SPECWIRE_RETURN_IF_ERROR(
+      TakeResumed(request.resume_token_ids(), model->info.model, &checked));
 
   checked.params.max_tokens = *checked.stop.max_tokens;
   checked.params.stop_token_ids = checked.stop.stop_token_ids;

@@ -113,21 +113,25 @@ void Session::End(const absl::Status& status,
   if (!status.ok()) environment_.metrics->OnFailure(status);
   // Of a request that was refused the caller hears enough.
   if (request_.has_value()) {
-    SPECWIRE_LOG(Info,
-                 "request ",
-                 request_->request_id,
-                 ": ",
-                 status.ok() ? std::string("done") : status.ToString(),
-                 ", prompt ",
-                 request_->params.prompt.size(),
-                 " tokens, completion ",
-                 reply_->num_tokens(),
-                 ", ",
-                 machine_->figures().num_accepted_draft_tokens,
-                 " of ",
-                 machine_->figures().num_draft_tokens,
-                 " draft tokens accepted, ",
-                 absl::FormatDuration(absl::Now() - arrival_));
+    SPECWIRE_LOG(
+        Info,
+        "request ",
+        request_->request_id,
+        ": ",
+        status.ok() ? std::string("done") : status.ToString(),
+        ", prompt ",
+        request_->params.prompt.size(),
+        " tokens, completion ",
+        reply_->num_tokens(),
+        request_->params.resumed.empty()
+            ? std::string()
+            : absl::StrCat(" (", request_->params.resumed.size(), " resumed)"),
+        ", ",
+        machine_->figures().num_accepted_draft_tokens,
+        " of ",
+        machine_->figures().num_draft_tokens,
+        " draft tokens accepted, ",
+        absl::FormatDuration(absl::Now() - arrival_));
   }
   if (on_end_ != nullptr) std::exchange(on_end_, nullptr)();
   if (last.has_value()) sender_->Send(*std::move(last));
@@ -166,27 +170,47 @@ void Session::OnDecoded(int32_t number, const v1::DecodeResponse& response) {
       absl::Now() - absl::Microseconds(response.timings().verify_us()),
       response.cached_prompt_tokens());
   std::vector<Action> actions = machine_->OnCommit(*commit);
-  CountCommit();
+  CountFigures();
   Perform(std::move(actions));
 }
 
-void Session::CountCommit() {
-  const SpeculationFigures& figures = machine_->figures();
-  const int64_t steps = figures.num_spec_steps - counted_steps_;
-  const int64_t drafts = figures.num_draft_tokens - counted_draft_tokens_;
-  const int64_t accepted =
-      figures.num_accepted_draft_tokens - counted_accepted_;
-  if (steps == 0) return;
-  counted_steps_ += steps;
-  counted_draft_tokens_ += drafts;
-  counted_accepted_ += accepted;
-  if (!pair_.has_value()) {
-    pair_ = model_metrics_->Pair(proposer_node_, verifier_.node.identity.name);
+void Session::CountFigures() {
+  const SpeculationFigures& now = machine_->figures();
+  const auto add =
+      [this](Counter* PairMetrics::*counter, int64_t value, int64_t* counted) {
+        if (value == *counted) return;
+        if (!pair_.has_value()) {
+          pair_ = model_metrics_->Pair(proposer_node_, verifier_name_);
+        }
+        ((*pair_).*counter)->Increment(static_cast<double>(value - *counted));
+        *counted = value;
+      };
+  if (now.num_passes != counted_.num_passes) {
+    model_metrics_->num_passes->Increment(
+        static_cast<double>(now.num_passes - counted_.num_passes));
+    counted_.num_passes = now.num_passes;
   }
-  pair_->num_drafts->Increment(static_cast<double>(steps));
-  pair_->num_draft_tokens->Increment(static_cast<double>(drafts));
-  pair_->num_accepted_tokens->Increment(static_cast<double>(accepted));
-  model_metrics_->OnAccepted(static_cast<int>(accepted));
+  model_metrics_->OnAccepted(static_cast<int>(
+      now.num_accepted_draft_tokens - counted_.num_accepted_draft_tokens));
+  add(&PairMetrics::num_drafts, now.num_spec_steps, &counted_.num_spec_steps);
+  add(&PairMetrics::num_draft_tokens,
+      now.num_draft_tokens,
+      &counted_.num_draft_tokens);
+  add(&PairMetrics::num_accepted_tokens,
+      now.num_accepted_draft_tokens,
+      &counted_.num_accepted_draft_tokens);
+  add(&PairMetrics::num_overlapped_tokens,
+      now.num_overlapped_tokens,
+      &counted_.num_overlapped_tokens);
+  add(&PairMetrics::num_stale_tokens,
+      now.num_stale_tokens,
+      &counted_.num_stale_tokens);
+  add(&PairMetrics::num_trimmed_tokens,
+      now.num_trimmed_tokens,
+      &counted_.num_trimmed_tokens);
+  add(&PairMetrics::num_unused_tokens,
+      now.num_unused_tokens,
+      &counted_.num_unused_tokens);
 }
 
 void Session::OnDecodeClosed(int32_t number, const absl::Status& status) {
@@ -220,7 +244,15 @@ void Session::LoseVerifier(const absl::Status& status) {
 
 void Session::OnDrafted(int32_t source, const v1::DraftResponse& response) {
   if (!active()) return;
-  Perform(machine_->OnProposal(ParseProposal(response, source)));
+  if (source == drafter_.source && response.tokens_size() > 0 &&
+      proposer_node_ != drafter_.node.identity.name) {
+    proposer_node_ = drafter_.node.identity.name;
+    pair_.reset();
+  }
+  std::vector<Action> actions =
+      machine_->OnProposal(ParseProposal(response, source));
+  CountFigures();
+  Perform(std::move(actions));
 }
 
 void Session::OnDraftClosed(int32_t source, const absl::Status& status) {

@@ -127,8 +127,8 @@ class Session final : public std::enable_shared_from_this<Session> {
   // Cancels the verifier's stream and remembers why.
   void DropVerifier(const absl::Status& status);
   void LoseVerifier(const absl::Status& status);
-  // What the machine made of a commit goes to the metrics.
-  void CountCommit();
+  // What has come to the machine's figures goes to the metrics.
+  void CountFigures();
   void ScheduleDebts();
 
   const SessionEnvironment environment_;
@@ -157,15 +157,16 @@ class Session final : public std::enable_shared_from_this<Session> {
   absl::Status last_loss_;
   DrafterStream drafter_;
   std::set<std::string> lost_drafters_;
-  // The draft node and the drafter that proposed last.
+  // The draft node that proposed last, the drafter of the last proposal that
+  // was passed on, and the latest verifier.
   std::string proposer_node_;
   std::string proposer_;
-  // Of proposer_node_ and the current verifier, if set.
+  std::string verifier_name_;
+  // Of proposer_node_ and verifier_name_, if set.
   std::optional<PairMetrics> pair_;
-  // Of the machine's figures, what the metrics have been told.
-  int64_t counted_steps_ = 0;
-  int64_t counted_draft_tokens_ = 0;
-  int64_t counted_accepted_ = 0;
+  // Of the machine's figures, what the metrics have been told; the lists are
+  // not kept.
+  SpeculationFigures counted_;
 
   // In the order in which they are due.
   std::deque<Debt> debts_;

@@ -129,6 +129,7 @@ void Session::Do(const OpenVerifier& open) {
   }
   verifier_.number = ++verifier_number_;
   if (verifier_number_ > 1) model_metrics_->OnMigration(last_loss_);
+  verifier_name_ = verifier_.node.identity.name;
   pair_.reset();
   auto handler = std::make_shared<NodeHandler<v1::DecodeResponse>>(
       shared_from_this(),
@@ -150,10 +151,6 @@ void Session::Do(const SendProposal& send) {
   if (drafter_.source == send.proposal.source &&
       !send.proposal.tokens.empty()) {
     proposer_ = drafter_.node.drafter->name;
-    if (proposer_node_ != drafter_.node.identity.name) {
-      proposer_node_ = drafter_.node.identity.name;
-      pair_.reset();
-    }
   }
   verifier_.sender->Send(MakeProposal(send.proposal));
 }
@@ -251,6 +248,7 @@ void Session::Do(const EmitTokens& emit) {
 }
 
 void Session::Do(const FinishRequest& finish) {
+  CountFigures();
   if (!finish.status.ok()) {
     End(finish.status);
     return;

@@ -76,6 +76,7 @@ v1::DraftRequest MakeDraftOpen(const CheckedRequest& request,
   out->set_rule(ToProto(request.params.speculation.rule));
   out->set_run_length(request.params.speculation.run_length);
   out->set_window(request.params.speculation.window);
+  out->set_vocab_size(request.params.vocab_size);
   return message;
 }
 

@@ -37,6 +37,13 @@ absl::Status CheckTokens(const google::protobuf::RepeatedField<int32_t>& tokens,
 
 absl::StatusOr<OpenDraft> FromProto(const v1::DraftOpen& message) {
   SPECWIRE_RETURN_IF_ERROR(CheckTokens(message.tokens(), "tokens"));
+  if (message.vocab_size() < 0 || message.vocab_size() > kMaxVocabularySize) {
+    return absl::InvalidArgumentError(absl::StrCat("vocab_size: ",
+                                                   message.vocab_size(),
+                                                   " is not in [0, ",
+                                                   kMaxVocabularySize,
+                                                   "]"));
+  }
   OpenDraft open;
   SPECWIRE_ASSIGN_OR_RETURN(
       open.params.sampling,
@@ -60,6 +67,7 @@ absl::StatusOr<OpenDraft> FromProto(const v1::DraftOpen& message) {
                                                    kMaxTenantSaltBytes));
   }
   open.params.choice = message.choice();
+  open.params.vocab_size = message.vocab_size();
   open.params.tenant_salt = message.tenant_salt();
   open.tokens.assign(message.tokens().begin(), message.tokens().end());
   open.prompt_length = message.prompt_length();

@@ -31,17 +31,24 @@ struct Flags {
 
 void AddFlags(CLI::App* app, Flags* flags) {
   AddNodeFlags(app, &flags->node);
-  app->add_option("--drafter",
-                  flags->drafter.name,
-                  "what drafts: ngram (prompt lookup) or oracle (the target's "
-                  "own model)")
+  app->add_option(
+         "--drafter",
+         flags->drafter.name,
+         "what drafts: ngram (prompt lookup), model (a causal LM); for "
+         "tests: oracle, adversarial (the target's own file), random")
       ->required();
   app->add_option("--draft_model",
                   flags->drafter.model,
-                  "the drafter's GGUF file, for oracle");
+                  "the drafter's GGUF file, for those that have a model");
   app->add_option("--draft_layers",
-                  flags->drafter.num_layers,
-                  "only the first N layers of the model");
+                  flags->drafter.engine.num_layers,
+                  "only the first N layers of the model, with its own final "
+                  "norm and head; 0: all")
+      ->capture_default_str();
+  app->add_option("--min_confidence",
+                  flags->drafter.min_confidence,
+                  "model: end a run before a token less likely than this")
+      ->capture_default_str();
   app->add_option("--kv_cache_mib",
                   flags->drafter.engine.kv_cache_mib,
                   "size of the drafter's KV cache in MiB")

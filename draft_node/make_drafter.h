@@ -12,14 +12,18 @@
 namespace specwire::draft {
 
 struct DrafterOptions {
-  // "ngram" or "oracle".
+  // One of the names in DrafterNames().
   std::string name;
   // Model file, for drafters that have a model.
   std::string model;
-  // Only the first N layers of it; 0: all.
-  int num_layers = 0;
+  // Where a model drafter ends a run; see ModelDrafterOptions.
+  float min_confidence = 0;
+  // How the model is loaded; num_layers serves `model` only.
   EngineOptions engine;
 };
+
+// The drafters there are, for messages: "a, b, c".
+std::string DrafterNames();
 
 // INVALID_ARGUMENT naming the flag if the options do not fit one another.
 absl::Status CheckDrafterOptions(const DrafterOptions& options);

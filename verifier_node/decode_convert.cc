@@ -31,12 +31,7 @@ absl::Status CheckRows(int32_t rows) {
 }
 
 // What belongs to the request as a whole and not to the token protocol.
-absl::Status CheckRequest(const v1::DecodeOpen& message,
-                          const ModelInfo& model) {
-  SPECWIRE_ASSIGN_OR_RETURN(
-      const SamplingParams sampling,
-      specwire::FromProto(message.sampling(), /*default_seed=*/0));
-  SPECWIRE_RETURN_IF_ERROR(ValidateSampling(sampling, model.vocab_size));
+absl::Status CheckRequest(const v1::DecodeOpen& message) {
   SPECWIRE_ASSIGN_OR_RETURN(const AcceptanceRule rule,
                             specwire::FromProto(message.rule()));
   if (rule == AcceptanceRule::kRatio) {
@@ -97,7 +92,7 @@ absl::Status CheckLengths(const v1::DecodeOpen& message,
 absl::StatusOr<OpenSequence> FromProto(const v1::DecodeOpen& message,
                                        const ModelInfo& model) {
   SPECWIRE_RETURN_IF_ERROR(CheckLengths(message, model));
-  SPECWIRE_RETURN_IF_ERROR(CheckRequest(message, model));
+  SPECWIRE_RETURN_IF_ERROR(CheckRequest(message));
   StopCriteria stop;
   stop.max_tokens = message.max_tokens();
   stop.min_tokens = message.min_tokens();
@@ -107,6 +102,16 @@ absl::StatusOr<OpenSequence> FromProto(const v1::DecodeOpen& message,
   SPECWIRE_RETURN_IF_ERROR(ValidateStop(stop, model.vocab_size));
 
   OpenSequence open;
+  SPECWIRE_ASSIGN_OR_RETURN(
+      open.sampling,
+      specwire::FromProto(message.sampling(), /*default_seed=*/0));
+  SPECWIRE_RETURN_IF_ERROR(ValidateSampling(open.sampling, model.vocab_size));
+  if (!message.sampling().has_seed() &&
+      open.sampling.temperature >= kGreedyTemperature) {
+    return absl::InvalidArgumentError(
+        "sampling.seed: must be set, so that every node draws the same noise");
+  }
+  open.choice = message.choice();
   open.priority = message.priority();
   VerifyParams& params = open.params;
   params.tokens.assign(message.tokens().begin(), message.tokens().end());

@@ -34,6 +34,10 @@ class DecodeSink {
 // Opens a sequence; the first event of a stream, and only the first.
 struct OpenSequence {
   VerifyParams params;
+  // How the target's tokens are drawn; the seed is set.
+  SamplingParams sampling;
+  // Index of this sample among the request's n.
+  int32_t choice = 0;
   // Higher runs first.
   int32_t priority = 0;
   // Shared with the stream's reactor.

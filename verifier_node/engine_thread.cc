@@ -9,7 +9,6 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/logging.h"
 #include "common/base/status_macros.h"
-#include "common/sampling/greedy.h"
 
 namespace specwire::verifier {
 namespace {
@@ -87,6 +86,7 @@ void EngineThread::OnOpen(StreamId stream, OpenSequence open) {
       .stream = stream,
       .sink = sink,
       .verify = *std::move(verify),
+      .sampler = CoupledSampler(std::move(open.sampling), open.choice),
       .kv = engine_->NewSequence(),
       .turn = {.priority = open.priority},
       .last_step_end = now,
@@ -223,7 +223,7 @@ void EngineThread::Step(Sequence* sequence) {
   const auto logits =
       Forward(*sequence, tokens_, static_cast<int>(draft.size()) + 1);
   if (!logits.ok()) return End(sequence, logits.status());
-  const auto target = ChooseTokens(*logits, draft);
+  const auto target = ChooseTokens(*sequence, *logits, draft);
   if (!target.ok()) return End(sequence, target.status());
 
   const absl::Time end = clock_->Now();
@@ -266,7 +266,9 @@ absl::StatusOr<absl::Span<const float>> EngineThread::Forward(
 }
 
 absl::StatusOr<std::vector<int32_t>> EngineThread::ChooseTokens(
-    absl::Span<const float> logits, absl::Span<const int32_t> draft) const {
+    const Sequence& sequence,
+    absl::Span<const float> logits,
+    absl::Span<const int32_t> draft) const {
   const auto vocab_size = static_cast<size_t>(engine_->info().vocab_size);
   std::vector<int32_t> target(draft.size() + 1, 0);
   if (logits.size() != target.size() * vocab_size) {
@@ -276,7 +278,9 @@ absl::StatusOr<std::vector<int32_t>> EngineThread::ChooseTokens(
                                             target.size() * vocab_size));
   }
   for (size_t i = 0; i < target.size(); ++i) {
-    target[i] = ArgMax(logits.subspan(i * vocab_size, vocab_size));
+    target[i] = sequence.sampler.Choose(
+        logits.subspan(i * vocab_size, vocab_size),
+        static_cast<int>(sequence.verify.log().size() + i));
     if (target[i] < 0) {
       return absl::InternalError("the model's logits are not numbers");
     }

@@ -14,6 +14,7 @@
 #include "common/base/clock.h"
 #include "common/base/stream_worker.h"
 #include "common/model/engine.h"
+#include "common/sampling/coupled.h"
 #include "verifier_node/decode_events.h"
 #include "verifier_node/verifier_metrics.h"
 #include "verifier_node/verify_sequence.h"
@@ -73,6 +74,7 @@ class EngineThread final : private StreamWorker<DecodeEvent>::Client {
     StreamId stream = 0;
     std::shared_ptr<DecodeSink> sink;
     VerifySequence verify;
+    CoupledSampler sampler;
     std::unique_ptr<KvSequence> kv;
     Turn turn;
     absl::Time last_step_end;
@@ -112,9 +114,12 @@ class EngineThread final : private StreamWorker<DecodeEvent>::Client {
       const Sequence& sequence,
       absl::Span<const int32_t> tokens,
       int num_logits);
-  // The target's token for each of `draft` and one beyond.
+  // The target's token for each of `draft`, the first of which stands at the
+  // end of the sequence's log, and one beyond.
   absl::StatusOr<std::vector<int32_t>> ChooseTokens(
-      absl::Span<const float> logits, absl::Span<const int32_t> draft) const;
+      const Sequence& sequence,
+      absl::Span<const float> logits,
+      absl::Span<const int32_t> draft) const;
   void MarkPrefilled(Sequence* sequence);
   // Brings the metrics up to what the sequence has counted.
   void CountUnverified(Sequence* sequence);

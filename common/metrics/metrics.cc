@@ -10,6 +10,7 @@
 #include "prometheus/family.h"
 #include "prometheus/gauge.h"
 #include "prometheus/histogram.h"
+#include "prometheus/metric_family.h"
 #include "prometheus/registry.h"
 #include "prometheus/text_serializer.h"
 
@@ -138,6 +139,21 @@ Histogram* MetricsRegistry::AddHistogram(absl::string_view name,
                                          .Register(impl_->registry)
                                          .Add(labels, bounds);
   return impl_->Wrap<PrometheusHistogram>(&impl_->histograms, &histogram);
+}
+
+std::vector<CounterValue> MetricsRegistry::ReadCounters() const {
+  std::vector<CounterValue> values;
+  for (const prometheus::MetricFamily& family : impl_->registry.Collect()) {
+    if (family.type != prometheus::MetricType::Counter) continue;
+    for (const prometheus::ClientMetric& metric : family.metric) {
+      CounterValue value = {family.name, {}, metric.counter.value};
+      for (const prometheus::ClientMetric::Label& label : metric.label) {
+        value.labels[label.name] = label.value;
+      }
+      values.push_back(std::move(value));
+    }
+  }
+  return values;
 }
 
 std::string MetricsRegistry::Expose() const {

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
@@ -39,6 +40,13 @@ class Histogram {
   virtual void Observe(double value) = 0;
   // The same value `count` times.
   virtual void ObserveMany(double value, int count) = 0;
+};
+
+// A counter's series at one moment.
+struct CounterValue {
+  std::string name;
+  MetricLabels labels;
+  double value = 0;
 };
 
 // All metrics of a process, and their text form for Prometheus.
@@ -76,6 +84,8 @@ class MetricsRegistry {
                           absl::Span<const double> buckets,
                           const MetricLabels& labels = {});
 
+  // All counters: what Expose() tells of them.
+  std::vector<CounterValue> ReadCounters() const;
   // All series in Prometheus' text format 0.0.4.
   std::string Expose() const;
 

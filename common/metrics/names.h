@@ -22,6 +22,8 @@ inline constexpr char kNumAcceptedTokensPerPos[] =
 // trimmed, unused.
 inline constexpr char kNumUnverifiedTokens[] =
     "specwire_spec_decode_num_unverified_tokens_total";
+// Counter: verify passes, those without draft tokens included.
+inline constexpr char kNumPasses[] = "specwire_spec_decode_num_passes_total";
 
 // Counters. Tokens of prompts and of completions.
 inline constexpr char kPromptTokens[] = "specwire_prompt_tokens_total";

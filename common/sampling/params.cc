@@ -11,8 +11,6 @@
 namespace specwire {
 namespace {
 
-// Below this a temperature means greedy decoding.
-constexpr float kGreedyTemperature = 1e-5f;
 constexpr float kMaxLogitBias = 100.0f;
 constexpr size_t kMaxStopTextBytes = 256;
 
@@ -68,20 +66,6 @@ absl::Status CheckToken(absl::string_view field, int32_t token, int vocab) {
 }
 
 absl::Status CheckSamplingSupported(const SamplingParams& params) {
-  if (params.temperature >= kGreedyTemperature) {
-    return NotSupported("temperature",
-                        absl::StrCat(params.temperature),
-                        "pass 0 for greedy decoding");
-  }
-  if (params.top_k > 0) {
-    return NotSupported("top_k", absl::StrCat(params.top_k), "pass 0 for off");
-  }
-  if (params.top_p != 1) {
-    return NotSupported("top_p", absl::StrCat(params.top_p), "pass 1 for off");
-  }
-  if (params.min_p != 0) {
-    return NotSupported("min_p", absl::StrCat(params.min_p), "pass 0 for off");
-  }
   if (params.repetition_penalty != 1) {
     return NotSupported("repetition_penalty",
                         absl::StrCat(params.repetition_penalty),

@@ -10,6 +10,9 @@
 
 namespace specwire {
 
+// Temperatures below this are greedy: the arg-max, no noise.
+inline constexpr float kGreedyTemperature = 1e-5f;
+
 // A bias for one token's logit.
 struct LogitBias {
   int32_t token_id = 0;
@@ -46,8 +49,8 @@ enum class AcceptanceRule { kCoupled, kRatio };
 // Why a sequence ended.
 enum class FinishReason { kNone, kStop, kLength, kAborted, kError };
 
-// Checks ranges, and refuses what is not supported yet (everything but greedy
-// decoding) with INVALID_ARGUMENT naming the parameter.
+// Checks ranges, and refuses what is not supported yet (penalties, logit_bias,
+// min_tokens, stop texts) with INVALID_ARGUMENT naming the parameter.
 absl::Status ValidateSampling(const SamplingParams& params, int vocab_size);
 absl::Status ValidateStop(const StopCriteria& stop, int vocab_size);
 

@@ -9,9 +9,6 @@
 
 namespace specwire {
 
-// Temperatures below this are greedy.
-inline constexpr float kGreedyTemperature = 1e-5f;
-
 // A token that survived the pipeline.
 struct Candidate {
   int32_t token_id = 0;

@@ -66,6 +66,7 @@ TEST(CompletionTest, PrintsTheAgreedFields) {
   EXPECT_EQ(json["finish_reason"], "stop");
   EXPECT_EQ(json["seed"], INT64_MAX);
   EXPECT_EQ(json["model_digest"], "d1");
+  EXPECT_EQ(json["resumes"], 0);
   EXPECT_EQ(json["usage"]["prompt_tokens"], 2);
   EXPECT_EQ(json["usage"]["completion_tokens"], 4);
   EXPECT_FALSE(json.contains("logprobs"));

@@ -83,6 +83,8 @@ class UsageTest(unittest.TestCase):
             ("tokenize", "x"),
             ("nodes",),
             ("nodes", "--json"),
+            ("stats",),
+            ("stats", "--json"),
         ]:
             with self.subTest(arguments=arguments):
                 self.check_refused(
@@ -107,7 +109,7 @@ class UsageTest(unittest.TestCase):
 
     def test_help_and_version_end_with_0(self):
         for arguments in [("--help",), ("--version",), ("generate", "--help"),
-                          ("up", "--help")]:
+                          ("up", "--help"), ("stats", "--help")]:
             done = run(*arguments)
             self.assertEqual(done.returncode, 0)
             self.assertNotEqual(done.stdout, b"")

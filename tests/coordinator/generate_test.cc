@@ -240,7 +240,7 @@ TEST(GenerateTest, BadRequestIsRefusedAndTheNextOneServed) {
 }
 
 TEST(GenerateTest, SlowReaderIsHeldBackByCredit) {
-  CoordinatorOptions options;
+  CoordinatorOptions options = InProcessCluster::PatientOptions();
   options.credit = 32;
   InProcessCluster cluster(options);
   FakeVerifierOptions verifier_options;
@@ -327,7 +327,7 @@ TEST(GenerateTest, HundredRequestsAtOnce) {
 }
 
 TEST(GenerateTest, RefusesRequestsBeyondTheLimit) {
-  CoordinatorOptions options;
+  CoordinatorOptions options = InProcessCluster::PatientOptions();
   options.max_concurrent_requests = 1;
   InProcessCluster cluster(options);
   FakeVerifierOptions verifier;

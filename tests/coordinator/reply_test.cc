@@ -73,6 +73,33 @@ TEST_F(ReplyTest, TellsABrokenCharacterAtTheEnd) {
   EXPECT_EQ(Finish(FinishReason::kLength).text(), "\xef\xbf\xbd");
 }
 
+TEST_F(ReplyTest, TextGoesOnWhereThatOfResumedTokensEnds) {
+  // The euro sign's first byte is held back from before.
+  request_.params.resumed = {'a', 0xe2};
+  Begin();
+  EXPECT_EQ(reply_->num_tokens(), 2);
+  const v1::GenerateDelta delta = Delta({0x82, 0xac, 'b'}, 0, 10);
+  EXPECT_EQ(delta.first_index(), 2);
+  EXPECT_EQ(delta.text(),
+            "\xe2\x82\xac"
+            "b");
+  EXPECT_THAT(delta.text_ends(), ElementsAre(0, 3, 4));
+  const v1::GenerateFinished finished = Finish(FinishReason::kLength);
+  EXPECT_EQ(finished.usage().completion_tokens(), 5);
+  // Of the new tokens.
+  EXPECT_EQ(finished.timings().time_to_first_token_ms(), 10);
+  EXPECT_EQ(metrics_.generation_tokens->value(), 3);
+}
+
+TEST_F(ReplyTest, EndsWithWhatResumedTokensHeldBack) {
+  request_.params.resumed = {'a', 0xe2};
+  Begin();
+  const v1::GenerateFinished finished = Finish(FinishReason::kLength);
+  EXPECT_EQ(finished.text(), "\xef\xbf\xbd");
+  EXPECT_EQ(finished.usage().completion_tokens(), 2);
+  EXPECT_EQ(finished.timings().time_to_first_token_ms(), 0);
+}
+
 TEST_F(ReplyTest, TellsWhereTokensCameFrom) {
   Begin();
   EXPECT_THAT(Delta({'a', 'b', 'c'}, 2).origins(),

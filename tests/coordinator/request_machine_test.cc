@@ -164,6 +164,48 @@ const absl::Status kCrash = absl::UnavailableError("crashed");
 
 // --- Start. ---
 
+TEST(RequestMachineTest, ResumedTokensStandInTheLogFromTheStart) {
+  RequestParams params = Params();
+  params.resumed = {7, 8};
+  RequestMachine machine(params);
+  EXPECT_THAT(
+      Text(machine.Start()),
+      ElementsAre("OpenDrafter 1 [1 2 3 7 8]",
+                  "ArmDrafterTimer 1 owed 1",
+                  "OpenVerifier [1 2 3 7 8] source 1 until 105 patience inf"
+                  " rows 4"));
+  EXPECT_THAT(
+      Text(machine.OnCommit(MakeCommit(5, {9}))),
+      ElementsAre("EmitTokens #2 [9] accepted 0", "SendCommit 1 @5 [9]"));
+  EXPECT_EQ(machine.figures().num_passes, 1);
+}
+
+TEST(RequestMachineTest, MaxTokensCountsResumedTokens) {
+  RequestParams params = Params();
+  params.speculation.enabled = false;
+  params.max_tokens = 3;
+  params.resumed = {7, 8};
+  RequestMachine machine = MakeStarted(params);
+  EXPECT_THAT(Text(machine.OnCommit(MakeCommit(5, {9}))),
+              ElementsAre("EmitTokens #2 [9] accepted 0",
+                          "CloseVerifier",
+                          "FinishRequest length"));
+  params.resumed = {7, 8, 9};
+  EXPECT_THAT(Text(RequestMachine(params).Start()),
+              ElementsAre("FinishRequest length"));
+}
+
+TEST(RequestMachineTest, StopThatResumedTokensHaveMetEndsAtOnce) {
+  RequestParams params = Params();
+  params.max_tokens = 2;
+  params.resumed = {7, 8};
+  params.resumed_stop = 8;
+  RequestMachine machine(params);
+  EXPECT_THAT(Text(machine.Start()), ElementsAre("FinishRequest stop 8"));
+  EXPECT_TRUE(machine.finished());
+  EXPECT_EQ(machine.figures().num_passes, 0);
+}
+
 TEST(RequestMachineTest, StartOpensTheDrafterAndTheVerifier) {
   RequestMachine machine(Params());
   EXPECT_THAT(Text(machine.Start()),

@@ -134,20 +134,17 @@ INSTANTIATE_TEST_SUITE_P(
            for (int i = 0; i < 65; ++i) r->mutable_stop()->add_stop_token_ids(i);
          },
          {"stop_token_ids", "64"}},
-        {"DefaultTemperature",
-         [](Request* r) { r->mutable_sampling()->clear_temperature(); },
-         {"temperature"}},
         {"NegativeTemperature",
          [](Request* r) { r->mutable_sampling()->set_temperature(-1); },
          {"temperature"}},
         {"NanTemperature",
          [](Request* r) { r->mutable_sampling()->set_temperature(kNan); },
          {"temperature"}},
-        {"TopK", [](Request* r) { r->mutable_sampling()->set_top_k(5); },
-         {"top_k"}},
-        {"TopP", [](Request* r) { r->mutable_sampling()->set_top_p(0.5f); },
+        {"TopK", [](Request* r) { r->mutable_sampling()->set_top_k(-2); },
+         {"top_k", "-2"}},
+        {"TopP", [](Request* r) { r->mutable_sampling()->set_top_p(1.5f); },
          {"top_p"}},
-        {"MinP", [](Request* r) { r->mutable_sampling()->set_min_p(0.5f); },
+        {"MinP", [](Request* r) { r->mutable_sampling()->set_min_p(-0.5f); },
          {"min_p"}},
         {"RepetitionPenalty",
          [](Request* r) { r->mutable_sampling()->set_repetition_penalty(2); },
@@ -176,8 +173,59 @@ INSTANTIATE_TEST_SUITE_P(
          [](Request* r) { r->set_prompt_logprobs(-1); },
          {"prompt_logprobs", "0 to 20"}},
         {"Echo", [](Request* r) { r->set_echo(true); }, {"echo"}},
-        {"Resume", [](Request* r) { r->add_resume_token_ids(1); },
-         {"resume_token_ids"}},
+        {"ResumeWithoutSeed",
+         [](Request* r) {
+           r->mutable_sampling()->set_temperature(0.7f);
+           r->add_resume_token_ids(1);
+         },
+         {"sampling.seed", "resume_token_ids"}},
+        {"ResumeAtDefaultTemperatureWithoutSeed",
+         [](Request* r) {
+           r->mutable_sampling()->clear_temperature();
+           r->add_resume_token_ids(1);
+         },
+         {"sampling.seed", "resume_token_ids"}},
+        {"ResumeIdBeyondVocabulary",
+         [](Request* r) {
+           r->add_resume_token_ids(1);
+           r->add_resume_token_ids(260);
+         },
+         {"resume_token_ids[1]", "260", "259"}},
+        {"ResumeNegativeId", [](Request* r) { r->add_resume_token_ids(-1); },
+         {"resume_token_ids[0]", "-1", "259"}},
+        {"ResumeBeyondMaxTokens",
+         [](Request* r) {
+           for (int i = 0; i < 6; ++i) r->add_resume_token_ids('a');
+         },
+         {"resume_token_ids", "6 ids", "stop.max_tokens = 5"}},
+        {"ResumeBeyondTheContext",
+         [](Request* r) {
+           r->mutable_stop()->clear_max_tokens();
+           for (int i = 0; i < 60; ++i) r->add_resume_token_ids('a');
+         },
+         {"resume_token_ids", "60 ids", "stop.max_tokens = 59"}},
+        {"ResumeBehindEos",
+         [](Request* r) {
+           r->add_resume_token_ids('a');
+           r->add_resume_token_ids(FakeModel::kEos);
+           r->add_resume_token_ids('b');
+         },
+         {"resume_token_ids[2]", "resume_token_ids[1] = 256"}},
+        {"ResumeBehindStopToken",
+         [](Request* r) {
+           r->mutable_stop()->add_stop_token_ids('a');
+           r->mutable_stop()->set_ignore_eos(true);
+           r->add_resume_token_ids(FakeModel::kEos);
+           r->add_resume_token_ids('a');
+           r->add_resume_token_ids('a');
+         },
+         {"resume_token_ids[2]", "resume_token_ids[1] = 97"}},
+        {"ResumeOfSeveralChoices",
+         [](Request* r) {
+           r->set_n(2);
+           r->add_resume_token_ids(1);
+         },
+         {"n:", "2"}},
         {"Priority", [](Request* r) { r->set_priority(1); }, {"priority"}},
         {"PriorityOutOfRange", [](Request* r) { r->set_priority(101); },
          {"priority", "-100 to 100"}},
@@ -239,12 +287,50 @@ TEST(RequestValidationTest, FillsInDefaults) {
   EXPECT_THAT(checked->params.prompt, ElementsAre('h', 'e', 'l', 'l', 'o'));
 }
 
+TEST(RequestValidationTest, TemperatureIsOneUnlessSaid) {
+  v1::GenerateRequest request = GreedyRequest("hello", 5);
+  request.clear_sampling();
+  const auto checked = Check(request);
+  ASSERT_TRUE(checked.ok()) << checked.status();
+  EXPECT_EQ(checked->params.sampling.temperature, 1.0f);
+}
+
 TEST(RequestValidationTest, SeedIsTheCallersOrFresh) {
   v1::GenerateRequest request = GreedyRequest("hello", 5);
   const int64_t first = Check(request)->params.sampling.seed;
   EXPECT_NE(Check(request)->params.sampling.seed, first);
   request.mutable_sampling()->set_seed(-7);
   EXPECT_EQ(Check(request)->params.sampling.seed, -7);
+}
+
+TEST(RequestValidationTest, ResumedTokensAreTakenOver) {
+  v1::GenerateRequest request = GreedyRequest("hello", 3);
+  for (const int32_t id : {'a', 'b', 'c'}) request.add_resume_token_ids(id);
+  // A greedy request needs no seed; up to max_tokens may be there already.
+  auto checked = Check(request);
+  ASSERT_TRUE(checked.ok()) << checked.status();
+  EXPECT_THAT(checked->params.resumed, ElementsAre('a', 'b', 'c'));
+  EXPECT_EQ(checked->params.resumed_stop, std::nullopt);
+  EXPECT_EQ(checked->params.prompt.size(), 5u);
+  // With a seed, at any temperature; the default of max_tokens is the room
+  // behind the prompt, as it was at first.
+  request.mutable_sampling()->clear_temperature();
+  request.mutable_sampling()->set_seed(0);
+  request.mutable_stop()->clear_max_tokens();
+  checked = Check(request);
+  ASSERT_TRUE(checked.ok()) << checked.status();
+  EXPECT_EQ(checked->params.max_tokens, 4096 - 5);
+}
+
+TEST(RequestValidationTest, StopThatResumedTokensHaveMetIsTold) {
+  v1::GenerateRequest request = GreedyRequest("hello", 5);
+  request.add_resume_token_ids('a');
+  request.add_resume_token_ids(FakeModel::kEos);
+  EXPECT_EQ(Check(request)->params.resumed_stop, FakeModel::kEos);
+  request.mutable_stop()->set_ignore_eos(true);
+  EXPECT_EQ(Check(request)->params.resumed_stop, std::nullopt);
+  request.mutable_stop()->add_stop_token_ids(FakeModel::kEos);
+  EXPECT_EQ(Check(request)->params.resumed_stop, FakeModel::kEos);
 }
 
 TEST(RequestValidationTest, MaxTokensMayFillTheContext) {

@@ -100,19 +100,32 @@ TEST(WireTest, PatienceWithoutLimitIsMinusOne) {
   EXPECT_FALSE(MakeDecodeTune(tune).tune().has_decode_until());
 }
 
+// All four messages of a round, late in a long text, at run length 8; without
+// logprobs and timings.
 TEST(WireTest, ProposalAndCommitOfEightAreSmall) {
-  SendProposal proposal;
-  proposal.proposal = {3, 8000, 7992, std::vector<int32_t>(8, 49151), 0.5f};
-  SendCommit commit = {3, 8000, std::vector<int32_t>(9, 49151)};
-  v1::DecodeResponse response;
-  response.set_position(8000);
-  response.mutable_tokens()->Resize(9, 49151);
-  response.set_num_proposed(8);
-  response.set_num_accepted(8);
-  const size_t bytes = MakeProposal(proposal.proposal).ByteSizeLong() +
-                       MakeDraftCommit(commit).ByteSizeLong() +
-                       response.ByteSizeLong();
-  EXPECT_LE(bytes, 256u);
+  constexpr int kPosition = 8000;
+  constexpr int32_t kToken = 49151;
+  v1::DraftResponse drafted;
+  drafted.set_position(kPosition);
+  drafted.set_based_on(kPosition - 8);
+  drafted.mutable_tokens()->Resize(8, kToken);
+  drafted.set_confidence(0.5f);
+  const v1::DecodeRequest proposed = MakeProposal(ParseProposal(drafted, 3));
+  v1::DecodeResponse decoded;
+  decoded.set_position(kPosition);
+  decoded.mutable_tokens()->Resize(9, kToken);
+  decoded.set_num_proposed(8);
+  decoded.set_num_accepted(8);
+  decoded.mutable_counters()->set_overlapped(100000);
+  decoded.mutable_counters()->set_stale(100000);
+  decoded.mutable_counters()->set_trimmed(100000);
+  const v1::DraftRequest committed =
+      MakeDraftCommit({3, kPosition, std::vector<int32_t>(9, kToken)});
+  ASSERT_EQ(proposed.proposal().tokens_size(), 8);
+  ASSERT_EQ(committed.commit().tokens_size(), 9);
+  EXPECT_LE(drafted.ByteSizeLong() + proposed.ByteSizeLong() +
+                decoded.ByteSizeLong() + committed.ByteSizeLong(),
+            256u);
 }
 
 TEST(WireTest, StatsOfARequestWithoutDraftsAreZero) {

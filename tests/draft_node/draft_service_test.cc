@@ -15,7 +15,7 @@
 #include "common/drafting/ngram.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/server.h"
-#include "draft_node/oracle_drafter.h"
+#include "draft_node/model_drafter.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/fake_engine.h"
@@ -402,14 +402,14 @@ class OracleServiceTest : public testing::Test {
   void Start(FakeEngineOptions options, DrafterThreadOptions thread = {}) {
     auto engine = std::make_unique<FakeEngine>(options);
     engine_ = engine.get();
-    auto drafter = OracleDrafter::Create(std::move(engine));
+    auto drafter = ModelDrafter::Create(std::move(engine), {.name = "oracle"});
     ASSERT_TRUE(drafter.ok()) << drafter.status();
     drafter_ = *std::move(drafter);
     node_ = std::make_unique<DraftHarness>(drafter_.get(), thread);
   }
 
   FakeEngine* engine_ = nullptr;
-  std::unique_ptr<OracleDrafter> drafter_;
+  std::unique_ptr<ModelDrafter> drafter_;
   std::unique_ptr<DraftHarness> node_;
 };
 

@@ -32,9 +32,6 @@ REFUSED = [
     (("--max_draft_tokens", "8", "--window", "4", "the"), ["window"]),
     (("--patience_us", "-2", "the"), ["patience_us"]),
     # Not supported yet: refused by name, never ignored.
-    (("--top_k", "5", "the"), ["top_k"]),
-    (("--top_p", "0.5", "the"), ["top_p"]),
-    (("--min_p", "0.5", "the"), ["min_p"]),
     (("--repetition_penalty", "1.5", "the"), ["repetition_penalty"]),
     (("--frequency_penalty", "0.5", "the"), ["frequency_penalty"]),
     (("--presence_penalty", "0.5", "the"), ["presence_penalty"]),
@@ -51,8 +48,10 @@ REFUSED = [
     # Out of range.
     (("--temperature", "-1", "the"), ["temperature"]),
     (("--temperature", "nan", "the"), ["temperature"]),
-    (("--temperature", "1", "the"), ["temperature", "0"]),
+    (("--top_k", "-2", "the"), ["top_k", "-2"]),
     (("--top_p", "0", "the"), ["top_p"]),
+    (("--top_p", "1.5", "the"), ["top_p"]),
+    (("--min_p", "-0.5", "the"), ["min_p"]),
     (("--stop_token_ids", "320", "the"), ["stop_token_ids"]),
     (("--stop_token_ids", "-1", "the"), ["stop_token_ids"]),
 ]
@@ -91,10 +90,13 @@ class BadInputTest(unittest.TestCase):
                         self.assertIn(name, done.stderr)
         self.check_serves()
 
-    def test_absent_temperature_is_1_and_refused(self):
-        done = self.cluster.run("generate", "the")
-        self.assertEqual(done.returncode, FAILED)
-        self.assertIn("temperature", done.stderr)
+    def test_absent_temperature_is_1(self):
+        flags = ("--seed", 7, "--max_tokens", 20, "--ignore_eos", "the")
+        absent = self.cluster.json("generate", *flags)
+        given = self.cluster.json("generate", "--temperature", 1, *flags)
+        greedy = self.cluster.generate(*flags)
+        self.assertEqual(absent["token_ids"], given["token_ids"])
+        self.assertNotEqual(absent["token_ids"], greedy["token_ids"])
 
     def test_limits_themselves_are_taken(self):
         for flags, tokens in [

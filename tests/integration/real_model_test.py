@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The real model: greedy ids are equal with and without speculation, and are
-those of the reference."""
+"""The real model: ids are equal with and without speculation, greedy and
+seeded, and greedy ones are those of the reference."""
 
 import json
 import unittest
 
-from process_cluster import DATA, FULL, MODEL, UpCluster
+from process_cluster import DATA, FULL, MODEL, Cluster
 
 # A prompt whose first gap between the best two logits is below the tolerance
 # may continue otherwise on another processor.
 MIN_GAP = 1e-3
-MAX_TOKENS = 64
+MAX_TOKENS = 64 if FULL else 16
+DRAFTERS = ["ngram", "model", "random"] + (["oracle"] if FULL else [])
+SEEDED = ("--temperature", 0.7, "--top_p", 0.95, "--seed", 11)
 
 
 def prompts():
@@ -20,36 +22,79 @@ def prompts():
 
 class RealModelTest(unittest.TestCase):
 
-    def check(self, drafter, rows):
-        accepted = 0
-        with UpCluster("--drafter", drafter, model=MODEL) as cluster:
-            for number, row in enumerate(rows):
-                with self.subTest(drafter=drafter, number=number,
-                                  question=row["question_id"]):
-                    flags = ("--max_tokens", MAX_TOKENS, row["prompt"])
-                    fast = cluster.generate(*flags)
-                    plain = cluster.generate("--no_speculation", *flags)
-                    self.assertEqual(fast["prompt_token_ids"],
-                                     row["prompt_ids"])
-                    self.assertEqual(fast["token_ids"], plain["token_ids"])
-                    self.assertEqual(fast["text"], plain["text"])
-                    self.assertEqual(fast["finish_reason"],
-                                     plain["finish_reason"])
-                    if row["min_top2_gap"] > MIN_GAP:
-                        self.assertEqual(fast["token_ids"],
-                                         row["completion_ids"])
-                        self.assertEqual(fast["finish_reason"], row["finish"])
-                    accepted += fast["speculative_decoding"][
-                        "num_accepted_draft_tokens"]
-        self.assertGreater(accepted, 0)
+    @classmethod
+    def setUpClass(cls):
+        cls.cluster = Cluster()
+        cls.cluster.start_coordinator()
+        cls.cluster.start_verifier("verifier-0", MODEL)
+        flags = {"model": ("--draft_model", MODEL, "--draft_layers", 4),
+                 "oracle": ("--draft_model", MODEL)}
+        for drafter in DRAFTERS:
+            cls.cluster.start_draft_node(drafter, drafter,
+                                         *flags.get(drafter, ()))
+        cls.cluster.wait_serving("verifier-0", *DRAFTERS)
 
-    def test_ngram(self):
+    @classmethod
+    def tearDownClass(cls):
+        cls.cluster.close()
+
+    def check_figures(self, result):
+        stats = result["speculative_decoding"]
+        histogram = stats["acceptance_histogram"]
+        self.assertEqual(sum(histogram), stats["num_spec_steps"])
+        self.assertEqual(sum(j * n for j, n in enumerate(histogram)),
+                         stats["num_accepted_draft_tokens"])
+        self.assertLessEqual(stats["num_accepted_draft_tokens"],
+                             stats["num_draft_tokens"])
+        self.assertEqual(
+            stats["num_drafted_tokens"],
+            stats["num_draft_tokens"] + stats["num_overlapped_tokens"] +
+            stats["num_stale_tokens"] + stats["num_trimmed_tokens"] +
+            stats["num_unused_tokens"])
+        self.assertEqual(result["origins"].count("draft"),
+                         stats["num_accepted_draft_tokens"])
+        self.assertEqual(len(result["origins"]), len(result["token_ids"]))
+        self.assertEqual(result["usage"]["completion_tokens"],
+                         len(result["token_ids"]))
+
+    def check_reference(self, row, plain):
+        self.assertEqual(plain["prompt_token_ids"], row["prompt_ids"])
+        if row["min_top2_gap"] > MIN_GAP:
+            self.assertEqual(plain["token_ids"],
+                             row["completion_ids"][:MAX_TOKENS])
+
+    def check(self, row, sampling):
+        """Returns accepted draft tokens by drafter."""
+        flags = ("--max_tokens", MAX_TOKENS, *sampling, row["prompt"])
+        plain = self.cluster.json("generate", "--no_speculation", *flags)
+        if sampling[1] == 0:
+            self.check_reference(row, plain)
+        accepted = {}
+        for drafter in DRAFTERS:
+            fast = self.cluster.json("generate", "--drafter", drafter, *flags)
+            for key in ("prompt_token_ids", "token_ids", "text",
+                        "finish_reason"):
+                self.assertEqual(fast[key], plain[key], (drafter, key))
+            self.check_figures(fast)
+            accepted[drafter] = fast["speculative_decoding"][
+                "num_accepted_draft_tokens"]
+        return accepted
+
+    def test_ids_are_equal(self):
         rows = prompts()
         self.assertGreaterEqual(len(rows), 40)
-        self.check("ngram", rows)
-
-    def test_oracle(self):
-        self.check("oracle", prompts() if FULL else prompts()[::10])
+        accepted = dict.fromkeys(DRAFTERS, 0)
+        for number, row in enumerate(rows if FULL else rows[::2]):
+            for sampling in (("--temperature", 0), SEEDED):
+                # Half of the prompts each way, unless there is time for both.
+                if not FULL and (number % 2 == 0) != (sampling is SEEDED):
+                    continue
+                with self.subTest(question=row["question_id"],
+                                  sampling=sampling):
+                    for drafter, count in self.check(row, sampling).items():
+                        accepted[drafter] += count
+        self.assertGreater(accepted["ngram"], 0)
+        self.assertGreater(accepted["model"], 0)
 
 
 if __name__ == "__main__":

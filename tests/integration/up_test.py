@@ -9,8 +9,9 @@ import tempfile
 import unittest
 
 from process_cluster import (BIN, FAILED, MODEL, PATIENCE_S, Program,
-                             TINY_MODEL, UpCluster, alive, free_port, one_line,
-                             read_health, read_metrics, wait_until)
+                             TINY_MODEL, UpCluster, alive, free_port,
+                             make_tiny_model, one_line, read_health,
+                             read_metrics, wait_until)
 
 
 def command_name(pid):
@@ -180,6 +181,14 @@ class CannotStartTest(unittest.TestCase):
                          "--draft_model", "/nonexistent.gguf",
                          names=["/nonexistent.gguf",
                                 "draft-0 exited with 1"])
+
+    def test_a_draft_model_with_another_vocabulary(self):
+        with tempfile.TemporaryDirectory() as folder:
+            other = os.path.join(folder, "other.gguf")
+            make_tiny_model(other, "--permute_vocab")
+            self.check_fails("--model", TINY_MODEL, "--drafter", "oracle",
+                             "--draft_model", other,
+                             names=["draft-0: ", "vocabulary"])
 
     def test_a_port_that_is_taken(self):
         with socket.socket() as taken:

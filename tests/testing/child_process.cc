@@ -2,6 +2,7 @@
 #include "tests/testing/child_process.h"
 
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -23,6 +24,7 @@ ChildProcess::ChildProcess(
   pid_ = fork();
   if (pid_ < 0) std::abort();
   if (pid_ == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
     dup2(ends[1], STDOUT_FILENO);
     dup2(fileno(errors_.get()), STDERR_FILENO);
     close(ends[0]);

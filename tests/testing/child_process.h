@@ -14,7 +14,8 @@ namespace specwire {
 // A program that a test runs. Its standard output is read line by line, its
 // standard error as a whole when it has ended.
 //
-// Lifetime: the destructor kills it.
+// Lifetime: the destructor kills it, and so does the end of the thread that
+// made it, so that a test which dies leaves nothing behind.
 class ChildProcess {
  public:
   // `environment` is added to that of the test.
@@ -25,6 +26,7 @@ class ChildProcess {
   ChildProcess(const ChildProcess&) = delete;
   ChildProcess& operator=(const ChildProcess&) = delete;
 
+  pid_t pid() const { return pid_; }
   // The next line of standard output without its end; empty at the end.
   std::string ReadLine();
   void Signal(int signal);

@@ -1,40 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "coordinator/coordinator.h"
 #include "specwire/v1/cluster.grpc.pb.h"
 #include "specwire/v1/generation.grpc.pb.h"
 #include "tests/testing/fake_nodes.h"
+#include "tests/testing/generate_call.h"
 
 namespace specwire {
-
-// All that a Generate call brought.
-struct GenerateResult {
-  absl::Status status;
-  v1::GenerateStarted started;
-  std::vector<int32_t> token_ids;
-  // Of deltas and the last message.
-  std::string text;
-  std::vector<v1::TokenOrigin> origins;
-  v1::GenerateFinished finished;
-  // What was wrong with the order or the shape of the messages; empty if
-  // nothing.
-  std::string fault;
-};
 
 // A coordinator with fake nodes in this process, over real gRPC on free ports.
 class InProcessCluster {
  public:
-  explicit InProcessCluster(coordinator::CoordinatorOptions options = {});
+  explicit InProcessCluster(
+      coordinator::CoordinatorOptions options = PatientOptions());
   ~InProcessCluster();
+
+  // Default options, save that a machine which is busy with other tests does
+  // not make nodes suspect.
+  static coordinator::CoordinatorOptions PatientOptions();
 
   // The nodes join by themselves; WaitServing waits for them.
   FakeVerifier* AddVerifier(FakeVerifierOptions options = {});
@@ -68,12 +58,5 @@ class InProcessCluster {
   std::vector<std::unique_ptr<FakeVerifier>> verifiers_;
   std::vector<std::unique_ptr<FakeDrafter>> drafters_;
 };
-
-// Waits until `condition` holds; false if it does not within `timeout`.
-bool Eventually(const std::function<bool()>& condition,
-                absl::Duration timeout = absl::Seconds(10));
-
-// A greedy request for `max_tokens` tokens after `text`.
-v1::GenerateRequest GreedyRequest(const std::string& text, int max_tokens);
 
 }  // namespace specwire

@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: Apache-2.0
+#SPDX - License - Identifier : Apache - 2.0
 """Specwire's programs as real processes, for tests in Python.
 
 Environment, set by ctest: SPECWIRE_TEST_BIN (folder of the programs),
@@ -24,7 +24,7 @@ DATA = pathlib.Path(os.environ["SPECWIRE_TEST_DATA"])
 SOURCE = pathlib.Path(os.environ["SPECWIRE_TEST_SOURCE"])
 FULL = os.environ.get("SPECWIRE_TEST_FULL") == "1"
 
-# Nothing that is not broken takes this long.
+#Nothing that is not broken takes this long.
 PATIENCE_S = 60
 
 DONE, FAILED, USAGE, UNREACHABLE = 0, 1, 2, 3
@@ -168,9 +168,11 @@ class Cluster(Client):
         self.port = free_port()
         super().__init__(f"127.0.0.1:{self.port}")
         self.http = f"127.0.0.1:{free_port()}"
+        # Where its nodes join.
+        self.coordinators = self.address
         self._coordinator_flags = coordinator_flags
         self.programs = {}
-        # HOST:PORT of the metrics by name.
+#HOST : PORT of the metrics by name.
         self.metrics_addresses = {"coordinator": self.http}
 
     def __enter__(self):
@@ -189,7 +191,7 @@ class Cluster(Client):
     def _start_node(self, program, name, *flags):
         self.metrics_addresses[name] = f"127.0.0.1:{free_port()}"
         self.programs[name] = Program(
-            program, "--name", name, "--coordinator", self.address,
+            program, "--name", name, "--coordinator", self.coordinators,
             "--listen", "127.0.0.1:0", "--metrics",
             self.metrics_addresses[name], "--threads", 1, *flags)
         return self.programs[name]
@@ -217,11 +219,13 @@ class Cluster(Client):
                 program.process.terminate()
                 codes[name] = program
         try:
-            bad = {name: program.wait(20) for name, program in codes.items()}
+            bad = {
+name: program.wait(20) for name, program in codes.items()}
         finally:
             for program in self.programs.values():
                 program.kill()
-        bad = {name: code for name, code in bad.items() if code != 0}
+        bad = {
+name: code for name, code in bad.items() if code != 0}
         if bad:
             raise AssertionError(f"ended badly at SIGTERM: {bad}\n" + "\n".join(
                 self.programs[name].err() for name in bad))

@@ -90,6 +90,7 @@ class EngineThreadTest : public testing::Test {
     open.params.max_tokens = max_tokens;
     open.params.decode_until = 1 << 30;
     open.params.patience = patience;
+    open.sampling.temperature = 0;
     open.sink = std::move(sink);
     thread_.worker()->Post(stream, std::move(open), 100);
     return stream;

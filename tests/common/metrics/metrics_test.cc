@@ -42,6 +42,21 @@ TEST(MetricsRegistryTest, TheSameSeriesIsTheSameObject) {
   EXPECT_EQ(registry.AddGauge("g", "G."), registry.AddGauge("g", "G."));
 }
 
+TEST(MetricsRegistryTest, CountersAreReadWithAllLabels) {
+  MetricsRegistry registry(MetricLabels{{"node_role", "coordinator"}});
+  registry.AddCounter("a_total", "Help.", {{"reason", "x"}})->Increment(2);
+  registry.AddCounter("a_total", "Help.", {{"reason", "y"}})->Increment(3);
+  registry.AddGauge("b", "Help.")->Set(7);
+  double sum = 0;
+  for (const CounterValue& counter : registry.ReadCounters()) {
+    EXPECT_EQ(counter.name, "a_total");
+    EXPECT_EQ(counter.labels.at("node_role"), "coordinator");
+    EXPECT_EQ(counter.value, counter.labels.at("reason") == "x" ? 2 : 3);
+    sum += counter.value;
+  }
+  EXPECT_EQ(sum, 5);
+}
+
 TEST(MetricsRegistryTest, ExposesGauges) {
   MetricsRegistry registry;
   Gauge* gauge = registry.AddGauge(metric::kNumRequestsRunning, "Running.");

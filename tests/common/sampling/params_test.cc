@@ -102,11 +102,6 @@ TEST(SamplingParamsTest, RefusesValuesOutOfRange) {
 TEST(SamplingParamsTest, RefusesWhatIsNotSupportedYetByName) {
   const std::string part = "is not supported yet; ";
   ExpectRefused({
-      {[](auto* p) { p->temperature = 0.5f; }, "temperature", part},
-      {[](auto* p) { p->temperature = 1e-5f; }, "temperature", part},
-      {[](auto* p) { p->top_k = 40; }, "top_k", part},
-      {[](auto* p) { p->top_p = 0.9f; }, "top_p", part},
-      {[](auto* p) { p->min_p = 0.1f; }, "min_p", part},
       {[](auto* p) { p->repetition_penalty = 1.1f; },
        "repetition_penalty",
        part},
@@ -120,10 +115,17 @@ TEST(SamplingParamsTest, RefusesWhatIsNotSupportedYetByName) {
   });
 }
 
-TEST(SamplingParamsTest, SaysHowToDecodeGreedily) {
-  EXPECT_EQ(ValidateSampling(SamplingParams(), kVocab),
-            absl::InvalidArgumentError("temperature: 1 is not supported yet; "
-                                       "pass 0 for greedy decoding"));
+TEST(SamplingParamsTest, AcceptsSampling) {
+  SamplingParams params;
+  EXPECT_TRUE(ValidateSampling(params, kVocab).ok());
+  params.temperature = 1e-5f;
+  params.top_k = 40;
+  params.top_p = 0.95f;
+  params.min_p = 0.1f;
+  EXPECT_TRUE(ValidateSampling(params, kVocab).ok());
+  params.top_k = kVocab + 1;
+  params.min_p = 1;
+  EXPECT_TRUE(ValidateSampling(params, kVocab).ok());
 }
 
 TEST(StopCriteriaTest, AcceptsWhatIsSupported) {

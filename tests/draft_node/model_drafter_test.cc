@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "draft_node/model_drafter.h"
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/drafting/random.h"
+#include "common/model/engine.h"
+#include "common/sampling/coupled.h"
+#include "common/text/tokenizer.h"
+#include "gtest/gtest.h"
+#include "tests/testing/greedy_text.h"
+
+namespace specwire::draft {
+namespace {
+
+std::unique_ptr<Drafter> MakeModelDrafter(ModelDrafterOptions options,
+                                          int num_layers = 0) {
+  EngineOptions engine_options;
+  engine_options.kv_cache_mib = 8;
+  engine_options.num_layers = num_layers;
+  auto engine = LoadEngine(SPECWIRE_TINY_MODEL, engine_options);
+  EXPECT_TRUE(engine.ok()) << engine.status();
+  auto drafter = ModelDrafter::Create(*std::move(engine), std::move(options));
+  EXPECT_TRUE(drafter.ok()) << drafter.status();
+  return *std::move(drafter);
+}
+
+DraftSequenceParams Greedy() {
+  DraftSequenceParams params;
+  params.sampling.temperature = 0;
+  return params;
+}
+
+DraftSequenceParams Seeded(float temperature) {
+  DraftSequenceParams params;
+  params.sampling.temperature = temperature;
+  params.sampling.top_p = 0.95f;
+  params.sampling.seed = 77;
+  return params;
+}
+
+// What the target says after `path` by the request's parameters, one pass a
+// token.
+std::vector<int32_t> TargetText(Engine* target,
+                                const DraftSequenceParams& params,
+                                std::vector<int32_t> path,
+                                int num_tokens) {
+  const CoupledSampler sampler(params.sampling, params.choice);
+  const std::unique_ptr<KvSequence> kv = target->NewSequence();
+  std::vector<int32_t> text;
+  for (int i = 0; i < num_tokens; ++i) {
+    const auto start = static_cast<size_t>(kv->length());
+    const ForwardRun run = {.kv = kv.get(),
+                            .tokens = absl::MakeConstSpan(path).subspan(start),
+                            .num_logits = 1};
+    const auto logits = target->Forward(absl::MakeConstSpan(&run, 1));
+    EXPECT_TRUE(logits.ok()) << logits.status();
+    text.push_back(sampler.Choose(*logits, static_cast<int>(path.size())));
+    path.push_back(text.back());
+  }
+  return text;
+}
+
+const std::vector<int32_t> kPrompt = {20, 84, 104, 101, 33};
+
+TEST(ModelDrafterTest, TheOracleProposesTheTargetsGreedyText) {
+  const std::unique_ptr<Engine> target = LoadTinyEngine(SPECWIRE_TINY_MODEL);
+  ASSERT_NE(target, nullptr);
+  const auto drafter = MakeModelDrafter({.name = "oracle"});
+  EXPECT_EQ(drafter->name(), "oracle");
+  EXPECT_EQ(drafter->model_digest(), target->info().model_digest);
+  const auto tokenizer = Tokenizer::Create(target->tokenizer_model());
+  ASSERT_TRUE(tokenizer.ok());
+  EXPECT_EQ(drafter->vocabulary_fingerprint(), (*tokenizer)->fingerprint());
+
+  const auto sequence = drafter->NewSequence(Greedy());
+  std::vector<int32_t> path = kPrompt;
+  for (int step = 0; step < 6; ++step) {
+    const std::vector<int32_t> expected = GreedyText(target.get(), path, 7);
+    const auto run = sequence->Propose(path, 7);
+    ASSERT_TRUE(run.ok()) << run.status();
+    EXPECT_EQ(run->tokens, expected) << step;
+    // Take some of it, then go astray: the cache has to be rolled back.
+    path.insert(path.end(), expected.begin(), expected.begin() + step);
+    path.push_back(200 + step);
+  }
+}
+
+TEST(ModelDrafterTest, TheOracleDrawsWithTheTargetsNoise) {
+  const std::unique_ptr<Engine> target = LoadTinyEngine(SPECWIRE_TINY_MODEL);
+  const auto drafter = MakeModelDrafter({.name = "oracle"});
+  for (const float temperature : {0.7f, 1.0f, 1.5f}) {
+    const DraftSequenceParams params = Seeded(temperature);
+    const auto run = drafter->NewSequence(params)->Propose(kPrompt, 12);
+    ASSERT_TRUE(run.ok()) << run.status();
+    EXPECT_EQ(run->tokens, TargetText(target.get(), params, kPrompt, 12));
+  }
+}
+
+TEST(ModelDrafterTest, TheAdversaryNeverProposesWhatTheTargetChooses) {
+  const std::unique_ptr<Engine> target = LoadTinyEngine(SPECWIRE_TINY_MODEL);
+  const auto drafter = MakeModelDrafter({.name = "adversarial"});
+  for (const DraftSequenceParams& params : {Greedy(), Seeded(1.0f)}) {
+    const auto sequence = drafter->NewSequence(params);
+    std::vector<int32_t> path = kPrompt;
+    for (int step = 0; step < 10; ++step) {
+      const auto run = sequence->Propose(path, 4);
+      ASSERT_TRUE(run.ok()) << run.status();
+      const int32_t right = TargetText(target.get(), params, path, 1)[0];
+      ASSERT_EQ(run->tokens.size(), 4u);
+      EXPECT_NE(run->tokens[0], right);
+      path.push_back(right);
+    }
+  }
+}
+
+TEST(ModelDrafterTest, FewerLayersAreAnotherModelWithTheSameVocabulary) {
+  const auto whole = MakeModelDrafter({});
+  const auto part = MakeModelDrafter({}, /*num_layers=*/1);
+  EXPECT_EQ(part->vocabulary_fingerprint(), whole->vocabulary_fingerprint());
+  EXPECT_NE(part->model_digest(), whole->model_digest());
+  const auto run = part->NewSequence(Greedy())->Propose(kPrompt, 8);
+  ASSERT_TRUE(run.ok()) << run.status();
+  EXPECT_EQ(run->tokens.size(), 8u);
+}
+
+TEST(ModelDrafterTest, AnUnsureRunEndsEarly) {
+  const auto sure = MakeModelDrafter({});
+  const auto unsure = MakeModelDrafter({.min_confidence = 0.9f});
+  const auto middling = MakeModelDrafter({.min_confidence = 0.05f});
+  const auto all = sure->NewSequence(Greedy())->Propose(kPrompt, 16);
+  const auto few = unsure->NewSequence(Greedy())->Propose(kPrompt, 16);
+  const auto some = middling->NewSequence(Greedy())->Propose(kPrompt, 16);
+  ASSERT_TRUE(all.ok() && few.ok() && some.ok());
+  EXPECT_EQ(all->tokens.size(), 16u);
+  EXPECT_LT(few->tokens.size(), 16u);
+  EXPECT_LE(few->tokens.size(), some->tokens.size());
+  // What is left is the beginning of the whole.
+  EXPECT_TRUE(std::equal(
+      some->tokens.begin(), some->tokens.end(), all->tokens.begin()));
+  EXPECT_EQ(all->confidence, 0);
+  if (!some->tokens.empty()) {
+    EXPECT_GT(some->confidence, 0);
+    EXPECT_LE(some->confidence, 1);
+  }
+}
+
+TEST(ModelDrafterTest, EndsAtTheContextsEnd) {
+  const auto drafter = MakeModelDrafter({.name = "oracle"});
+  const auto sequence = drafter->NewSequence(Greedy());
+  const auto length = static_cast<size_t>(drafter->max_model_len());
+  const auto run = sequence->Propose(std::vector<int32_t>(length - 3, 50), 8);
+  ASSERT_TRUE(run.ok()) << run.status();
+  EXPECT_GE(run->tokens.size(), 3u);
+  EXPECT_LE(run->tokens.size(), 4u);
+  const auto none = sequence->Propose(std::vector<int32_t>(length + 1, 50), 8);
+  ASSERT_TRUE(none.ok()) << none.status();
+  EXPECT_TRUE(none->tokens.empty());
+}
+
+TEST(RandomDrafterTest, DrawsFromTheWholeVocabularyAndNothingElse) {
+  RandomDrafter drafter;
+  DraftSequenceParams params;
+  params.vocab_size = 10;
+  const auto sequence = drafter.NewSequence(params);
+  std::vector<int> seen(10, 0);
+  const auto run = sequence->Propose(kPrompt, 256);
+  ASSERT_TRUE(run.ok());
+  for (const int32_t token : run->tokens) {
+    ASSERT_GE(token, 0);
+    ASSERT_LT(token, 10);
+    ++seen[static_cast<size_t>(token)];
+  }
+  EXPECT_GT(*std::min_element(seen.begin(), seen.end()), 5);
+  // The same path and seed, the same tokens.
+  EXPECT_EQ(drafter.NewSequence(params)->Propose(kPrompt, 256)->tokens,
+            run->tokens);
+  params.vocab_size = 0;
+  EXPECT_TRUE(drafter.NewSequence(params)->Propose(kPrompt, 8)->tokens.empty());
+}
+
+}  // namespace
+}  // namespace specwire::draft

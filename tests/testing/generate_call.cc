@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/testing/generate_call.h"
+
+#include <algorithm>
+#include <atomic>
+#include <memory>
+#include <thread>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/clock.h"
+#include "common/rpc/status.h"
+
+namespace specwire {
+namespace {
+
+// Checks one delta against what came before and takes it over.
+void TakeDelta(const v1::GenerateDelta& delta, GenerateResult* result) {
+  const int size = delta.token_ids_size();
+  if (size == 0) absl::StrAppend(&result->fault, "empty delta; ");
+  if (delta.first_index() != static_cast<int>(result->token_ids.size())) {
+    absl::StrAppend(&result->fault,
+                    "first_index ",
+                    delta.first_index(),
+                    " after ",
+                    result->token_ids.size(),
+                    " tokens; ");
+  }
+  if (delta.text_ends_size() != size || delta.origins_size() != size) {
+    absl::StrAppend(&result->fault, "text_ends or origins differ in number; ");
+  } else if (delta.text_ends(size - 1) !=
+             static_cast<int>(delta.text().size())) {
+    absl::StrAppend(&result->fault, "text_ends do not reach the end; ");
+  }
+  for (int i = 0; i < size; ++i) {
+    result->token_ids.push_back(delta.token_ids(i));
+    result->origins.push_back(static_cast<v1::TokenOrigin>(delta.origins(i)));
+  }
+  result->text += delta.text();
+}
+
+// Enforces what the acceptance figures of every reply must add up to.
+void CheckFigures(GenerateResult* result) {
+  const v1::SpeculationStats& stats = result->finished.speculation();
+  const auto check = [result](bool holds, absl::string_view what) {
+    if (!holds) absl::StrAppend(&result->fault, what, "; ");
+  };
+  int64_t steps = 0;
+  int64_t accepted = 0;
+  for (int j = 0; j < stats.acceptance_histogram_size(); ++j) {
+    steps += stats.acceptance_histogram(j);
+    accepted += j * stats.acceptance_histogram(j);
+  }
+  check(steps == stats.num_spec_steps(), "histogram differs from steps");
+  check(accepted == stats.num_accepted_draft_tokens(),
+        "histogram differs from accepted tokens");
+  check(accepted <= stats.num_draft_tokens(), "more accepted than verified");
+  check(stats.num_spec_steps() <= stats.num_passes(), "more steps than passes");
+  check(stats.num_drafted_tokens() ==
+            stats.num_draft_tokens() + stats.num_overlapped_tokens() +
+                stats.num_stale_tokens() + stats.num_trimmed_tokens() +
+                stats.num_unused_tokens(),
+        "drafted tokens do not add up");
+  check(std::min({stats.num_draft_tokens(),
+                  stats.num_overlapped_tokens(),
+                  stats.num_stale_tokens(),
+                  stats.num_trimmed_tokens(),
+                  stats.num_unused_tokens()}) >= 0,
+        "a count is negative");
+  check(std::count(result->origins.begin(),
+                   result->origins.end(),
+                   v1::TOKEN_ORIGIN_DRAFT) == accepted,
+        "origins differ from accepted tokens");
+}
+
+}  // namespace
+
+GenerateResult CallGenerate(
+    v1::GenerationService::StubInterface* stub,
+    const v1::GenerateRequest& request,
+    const std::function<bool(const v1::GenerateDelta&)>& on_delta,
+    absl::Duration timeout) {
+  GenerateResult result;
+  grpc::ClientContext context;
+  context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
+  const auto reader = stub->Generate(&context, request);
+  v1::GenerateResponse response;
+  int num_started = 0;
+  int num_finished = 0;
+  while (reader->Read(&response)) {
+    if (num_finished > 0) absl::StrAppend(&result.fault, "after finished; ");
+    if (response.has_started()) {
+      if (num_started++ > 0) absl::StrAppend(&result.fault, "started twice; ");
+      result.started = response.started();
+    } else if (num_started == 0) {
+      absl::StrAppend(&result.fault, "not started first; ");
+    }
+    if (response.has_delta()) {
+      TakeDelta(response.delta(), &result);
+      if (on_delta != nullptr && !on_delta(response.delta())) {
+        context.TryCancel();
+      }
+    }
+    if (response.has_finished()) {
+      ++num_finished;
+      result.finished = response.finished();
+      result.text += response.finished().text();
+    }
+  }
+  result.status = FromGrpcStatus(reader->Finish());
+  if (result.status.ok() && num_finished != 1) {
+    absl::StrAppend(&result.fault, "no finished; ");
+  }
+  if (num_finished == 1) CheckFigures(&result);
+  return result;
+}
+
+double SumSeries(absl::string_view text,
+                 const std::string& name,
+                 const std::string& label) {
+  double sum = 0;
+  for (const absl::string_view line : absl::StrSplit(text, '\n')) {
+    if (!absl::StartsWith(line, absl::StrCat(name, "{")) ||
+        !absl::StrContains(line, label)) {
+      continue;
+    }
+    double value = 0;
+    const std::vector<absl::string_view> words = absl::StrSplit(line, ' ');
+    if (absl::SimpleAtod(words.back(), &value)) sum += value;
+  }
+  return sum;
+}
+
+bool Eventually(const std::function<bool()>& condition,
+                absl::Duration timeout) {
+  const absl::Time deadline = absl::Now() + timeout;
+  while (!condition()) {
+    if (absl::Now() > deadline) return false;
+    absl::SleepFor(absl::Milliseconds(2));
+  }
+  return true;
+}
+
+v1::GenerateRequest GreedyRequest(const std::string& text, int max_tokens) {
+  v1::GenerateRequest request;
+  request.set_text(text);
+  request.mutable_sampling()->set_temperature(0);
+  request.mutable_stop()->set_max_tokens(max_tokens);
+  return request;
+}
+
+void InParallel(int num_jobs,
+                int num_threads,
+                const std::function<void(int)>& job) {
+  std::atomic<int> next = 0;
+  std::vector<std::thread> threads;
+  for (int i = 0; i < num_threads; ++i) {
+    threads.emplace_back([&] {
+      for (int n = next++; n < num_jobs; n = next++) job(n);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+}  // namespace specwire

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "specwire/v1/generation.grpc.pb.h"
+
+namespace specwire {
+
+// All that a Generate call brought.
+struct GenerateResult {
+  absl::Status status;
+  v1::GenerateStarted started;
+  std::vector<int32_t> token_ids;
+  // Of deltas and the last message.
+  std::string text;
+  std::vector<v1::TokenOrigin> origins;
+  v1::GenerateFinished finished;
+  // What was wrong with the order or the shape of the messages, or with the
+  // acceptance figures; empty if nothing.
+  std::string fault;
+};
+
+// Calls and reads to the end. `on_delta` may stop reading by returning false:
+// the call is then cancelled.
+GenerateResult CallGenerate(
+    v1::GenerationService::StubInterface* stub,
+    const v1::GenerateRequest& request,
+    const std::function<bool(const v1::GenerateDelta&)>& on_delta = nullptr,
+    absl::Duration timeout = absl::Seconds(20));
+
+// The value of a series in the text of /metrics, summed over all label sets
+// that contain `label` (all if empty).
+double SumSeries(absl::string_view text,
+                 const std::string& name,
+                 const std::string& label = "");
+
+// Waits until `condition` holds; false if it does not within `timeout`.
+bool Eventually(const std::function<bool()>& condition,
+                absl::Duration timeout = absl::Seconds(10));
+
+// A greedy request for `max_tokens` tokens after `text`.
+v1::GenerateRequest GreedyRequest(const std::string& text, int max_tokens);
+
+// Calls job(0), ..., job(num_jobs - 1) on so many threads.
+void InParallel(int num_jobs,
+                int num_threads,
+                const std::function<void(int)>& job);
+
+}  // namespace specwire
