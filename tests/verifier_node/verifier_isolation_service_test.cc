@@ -85,6 +85,11 @@ std::vector<BadMessage> BadOpens() {
       {"top_p", false, open([](auto* o) {
          o->mutable_sampling()->set_top_p(2);
        })},
+      // Without a seed two nodes would draw different noise.
+      {"sampling.seed", false, open([](auto* o) {
+         o->mutable_sampling()->set_temperature(1);
+         o->mutable_sampling()->clear_seed();
+       })},
       {"rule", false, open([](auto* o) {
          o->set_rule(v1::ACCEPTANCE_RULE_RATIO);
        })},
