@@ -21,7 +21,9 @@ inline constexpr int kMaxConcurrentStreams = 4096;
 // A channel pings this often, with or without calls, and gives the connection
 // up if the answer takes longer than the timeout.
 inline constexpr absl::Duration kChannelKeepaliveTime = absl::Seconds(2);
-inline constexpr absl::Duration kChannelKeepaliveTimeout = absl::Seconds(1);
+// A peer starved of its processor for a second is not gone: shorter timeouts
+// cut sound streams on busy machines.
+inline constexpr absl::Duration kChannelKeepaliveTimeout = absl::Seconds(3);
 // A server pings its clients more patiently: they may be anybody's.
 inline constexpr absl::Duration kServerKeepaliveTime = absl::Seconds(5);
 inline constexpr absl::Duration kServerKeepaliveTimeout = absl::Seconds(5);

@@ -139,12 +139,17 @@ class LossTest(unittest.TestCase):
             cluster.start_draft_node()
             cluster.wait_serving("verifier-0", "verifier-1", "draft-0")
             expected = self.expected(cluster)
+
+            def busy_verifiers():
+                return [node["name"] for node in cluster.nodes()
+                        if node["role"] == "verifier" and
+                        node["num_sequences"] > 0]
+
+            # A node tells its load at intervals: let it tell that the call above
+            # has ended.
+            wait_until(lambda: not busy_verifiers(), "the verifiers to be idle")
             call, first = self.start(cluster)
-            busy = wait_until(
-                lambda: [node["name"] for node in cluster.nodes()
-                         if node["role"] == "verifier" and
-                         node["num_sequences"] > 0],
-                "a verifier to be busy")
+            busy = wait_until(busy_verifiers, "a verifier to be busy")
             self.assertEqual(len(busy), 1)
             cluster.programs[busy[0]].kill()
             code, text, messages = self.finish(call, first)
