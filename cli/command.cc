@@ -29,6 +29,12 @@ void PrintError(absl::string_view message) {
   std::fprintf(stderr, "specwire: %s\n", line.c_str());
 }
 
+int FinishOutput() {
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return kExitDone;
+  PrintError("cannot write standard output");
+  return kExitFailed;
+}
+
 int FailUsage(const absl::Status& status) {
   PrintError(status.message());
   return kExitUsage;

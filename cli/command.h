@@ -40,6 +40,10 @@ void AddEnvironmentNames(CLI::App* app);
 // become spaces.
 void PrintError(absl::string_view message);
 
+// The last thing a command that prints does: kExitDone if all of standard
+// output has been written, else an error and kExitFailed.
+int FinishOutput();
+
 // Prints the error and returns kExitUsage.
 int FailUsage(const absl::Status& status);
 

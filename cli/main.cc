@@ -7,11 +7,13 @@
 #include "cli/command.h"
 #include "common/base/logging.h"
 #include "common/base/signals.h"
+#include "common/base/standard_streams.h"
 
 namespace specwire::cli {
 namespace {
 
 int Main(int argc, char** argv) {
+  ReserveStandardStreams();
   BlockShutdownSignals();
   InitLogging("specwire", LogLevel::kInfo);
   CLI::App app(
@@ -21,6 +23,7 @@ int Main(int argc, char** argv) {
   app.set_version_flag("--version",
                        std::string("specwire ") + SPECWIRE_VERSION);
   app.set_config("--config", "", "Read flags from a file, [command] sections");
+  app.allow_config_extras(CLI::config_extras_mode::error);
   app.require_subcommand(1);
   app.fallthrough();
 

@@ -97,7 +97,7 @@ int RunNodes(const NodesFlags& flags) {
   } else {
     PrintTable(response);
   }
-  return kExitDone;
+  return FinishOutput();
 }
 
 }  // namespace

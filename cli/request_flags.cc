@@ -27,6 +27,14 @@ CLI::Option* AddRepeated(CLI::App* app,
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
 }
 
+// CLI11 takes the nearest number that fits where a flag must be refused.
+std::string Is64BitInteger(const std::string& text) {
+  int64_t value = 0;
+  return absl::SimpleAtoi(text, &value)
+             ? ""
+             : absl::StrCat(text, " is not a 64-bit integer");
+}
+
 void AddSamplingFlags(CLI::App* app, RequestFlags* flags) {
   app->add_option("--temperature",
                   flags->temperature,
@@ -38,7 +46,8 @@ void AddSamplingFlags(CLI::App* app, RequestFlags* flags) {
                   flags->min_p,
                   "Least probability relative to the likeliest; 0 is off");
   app->add_option(
-      "--seed", flags->seed, "Same seed, same text; default: a fresh one");
+         "--seed", flags->seed, "Same seed, same text; default: a fresh one")
+      ->check(Is64BitInteger);
   app->add_option("--repetition_penalty",
                   flags->repetition_penalty,
                   "For tokens of prompt and output; 1 is off");
@@ -88,7 +97,8 @@ void AddSpeculationFlags(CLI::App* app, RequestFlags* flags) {
   app->add_option("--patience_us",
                   flags->patience_us,
                   "How long a verifier waits for a proposal, in microseconds; "
-                  "0 not at all, -1 without limit");
+                  "0 not at all, -1 without limit")
+      ->check(Is64BitInteger);
   app->add_option("--window",
                   flags->window,
                   "How many tokens a drafter works ahead of the last commit");

@@ -130,7 +130,7 @@ int RunStats(const StatsFlags& flags) {
   } else {
     PrintStats(response);
   }
-  return kExitDone;
+  return FinishOutput();
 }
 
 }  // namespace

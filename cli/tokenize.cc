@@ -49,7 +49,7 @@ int RunTokenize(const TokenizeFlags& flags) {
     line = DumpJson(json);
   }
   std::printf("%s\n", line.c_str());
-  return kExitDone;
+  return FinishOutput();
 }
 
 }  // namespace

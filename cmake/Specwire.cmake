@@ -46,6 +46,13 @@ function(specwire_binary name)
   target_link_libraries(${name} PRIVATE ${ARG_DEPS})
 endfunction()
 
+# ctest -j starts costly tests first: what takes minutes must not come last.
+function(specwire_start_early name labels)
+  if("slow" IN_LIST labels)
+    set_tests_properties(${name} PROPERTIES COST 1000)
+  endif()
+endfunction()
+
 function(specwire_test name)
   cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;DEPS;LABELS" ${ARGN})
   if(NOT ARG_LABELS)
@@ -68,6 +75,7 @@ function(specwire_test name)
   set_tests_properties(${name} PROPERTIES
     LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT}
     ENVIRONMENT "OMP_NUM_THREADS=1;MKL_NUM_THREADS=1")
+  specwire_start_early(${name} "${ARG_LABELS}")
 endfunction()
 
 function(specwire_python_test name)
@@ -90,6 +98,7 @@ function(specwire_python_test name)
     SPECWIRE_TEST_SOURCE=${PROJECT_SOURCE_DIR})
   set_tests_properties(${name} PROPERTIES
     LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT} ENVIRONMENT "${environment}")
+  specwire_start_early(${name} "${ARG_LABELS}")
   if(ARG_SERIAL)
     set_tests_properties(${name} PROPERTIES RUN_SERIAL ON)
   endif()

@@ -15,7 +15,9 @@
 namespace specwire::coordinator {
 namespace {
 
-constexpr size_t kMaxQueuedWork = 4096;
+// Each holds its request, which may have kMaxMessageBytes.
+constexpr size_t kMaxQueuedWork = 256;
+constexpr size_t kMaxQueuedUnaryWork = 64;
 constexpr int kMaxDetokenizeIds = 1 << 20;
 
 // For calls that are refused at once.
@@ -44,7 +46,8 @@ GenerationService::GenerationService(const CoordinatorOptions& options,
     : options_(options),
       environment_(environment),
       catalog_(catalog),
-      workers_("tokenize", options.num_workers, kMaxQueuedWork) {}
+      workers_("tokenize", options.num_workers, kMaxQueuedWork),
+      unary_workers_("unary", options.num_workers, kMaxQueuedUnaryWork) {}
 
 GenerationService::~GenerationService() = default;
 
@@ -95,6 +98,7 @@ std::shared_ptr<WriterHandler> GenerationService::StartSession(
                                      request = v1::GenerateRequest(request),
                                      model = *std::move(model),
                                      defaults = std::move(defaults)]() mutable {
+    if (session->gone()) return;
     session->Begin(BuildRequest(request, std::move(model), defaults));
   });
   if (!queued) session->Begin(TooBusy());
@@ -160,8 +164,11 @@ grpc::ServerUnaryReactor* GenerationService::RunOnWorker(
     absl::AnyInvocable<absl::Status()> work) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   const bool queued =
-      workers_.Post([reactor, work = std::move(work)]() mutable {
-        reactor->Finish(ToGrpcStatus(work()));
+      unary_workers_.Post([context, reactor, work = std::move(work)]() mutable {
+        // Nobody waits for the work of a call that was given up.
+        reactor->Finish(ToGrpcStatus(
+            context->IsCancelled() ? absl::CancelledError("the caller has gone")
+                                   : work()));
       });
   if (!queued) reactor->Finish(ToGrpcStatus(TooBusy()));
   return reactor;
@@ -212,8 +219,16 @@ grpc::ServerUnaryReactor* GenerationService::Detokenize(
         ResolveModel(request->model(), *catalog_, *environment_.registry));
     SPECWIRE_RETURN_IF_ERROR(CheckTokenIds(
         request->token_ids(), model->info.model.vocab_size, "token_ids"));
-    response->set_text(model->tokenizer->Decode(
-        request->token_ids(), request->skip_special_tokens()));
+    std::string text = model->tokenizer->Decode(request->token_ids(),
+                                                request->skip_special_tokens());
+    if (text.size() > Tokenizer::kMaxTextBytes) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("token_ids: their text has ",
+                       text.size(),
+                       " bytes; at most ",
+                       Tokenizer::kMaxTextBytes));
+    }
+    response->set_text(std::move(text));
     return absl::OkStatus();
   });
 }

@@ -101,7 +101,9 @@ class GenerationService final : public v1::GenerationService::CallbackService {
   std::map<int64_t, std::weak_ptr<Session>> sessions_ ABSL_GUARDED_BY(mutex_);
   int64_t last_session_ ABSL_GUARDED_BY(mutex_) = 0;
   // Last: its tasks use the rest.
+  // Generate's own, so that it does not wait behind other methods' long texts.
   WorkerPool workers_;
+  WorkerPool unary_workers_;
 };
 
 }  // namespace specwire::coordinator

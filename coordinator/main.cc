@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <cstdlib>
 #include <iostream>
@@ -16,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/logging.h"
 #include "common/base/signals.h"
+#include "common/base/standard_streams.h"
 #include "common/base/status_macros.h"
 #include "common/rpc/node_main.h"
 #include "coordinator/coordinator.h"
@@ -85,6 +87,12 @@ void AddFlags(CLI::App* app, Flags* flags) {
 
 absl::StatusOr<CoordinatorOptions> CheckFlags(const Flags& flags) {
   CoordinatorOptions options = flags.options;
+  for (const double seconds : {flags.drafter_deadline_s, flags.grace_s}) {
+    if (!std::isfinite(seconds)) {
+      return absl::InvalidArgumentError(
+          "--drafter_deadline, --grace: must be finite numbers of seconds");
+    }
+  }
   options.reflection = !flags.no_reflection;
   options.speculation.window = flags.window.value_or(
       std::max(options.speculation.window, 2 * options.speculation.run_length));
@@ -167,6 +175,7 @@ int Main(int argc, char** argv) {
 }  // namespace specwire::coordinator
 
 int main(int argc, char** argv) {
+  specwire::ReserveStandardStreams();
   specwire::BlockShutdownSignals();
   return specwire::coordinator::Main(argc, argv);
 }

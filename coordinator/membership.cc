@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/algorithm/container.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/base/logging.h"
@@ -15,7 +17,8 @@ namespace specwire::coordinator {
 namespace {
 
 // Nodes that are asked at once, and that wait for it.
-constexpr int kProbeThreads = 4;
+// Nodes that do not answer hold a thread each until the deadline.
+constexpr int kProbeThreads = 16;
 constexpr size_t kMaxQueuedProbes = 4096;
 constexpr absl::Duration kFirstPause = absl::Milliseconds(100);
 constexpr absl::Duration kLongestPause = absl::Seconds(2);
@@ -29,6 +32,10 @@ absl::Status CheckDrafter(const v1::GetDrafterResponse& response) {
       response.drafter().size() > kMaxDrafterNameLength) {
     return absl::InvalidArgumentError(absl::StrCat(
         "drafter: must be 1 to ", kMaxDrafterNameLength, " characters"));
+  }
+  if (!absl::c_all_of(response.drafter(), absl::ascii_isgraph)) {
+    return absl::InvalidArgumentError(
+        "drafter: must be printable ASCII characters without spaces");
   }
   if (response.vocabulary_fingerprint().size() > kMaxDigestLength ||
       response.model_digest().size() > kMaxDigestLength) {

@@ -205,7 +205,7 @@ void Registry::OnProbeFailed(const std::string& node_id,
   Node* node = Find(node_id);
   if (node == nullptr) return;
   node->probe_failure =
-      absl::StrCat("cannot be asked what it serves: ", status.message());
+      absl::StrCat("cannot be asked what it serves: ", status.ToString());
   if (node->info.state == NodeState::kJoining) Judge(node);
 }
 

@@ -30,6 +30,7 @@ class Session::ClientHandler final : public WriterHandler {
     session_->Post([session = session_.get()] { session->OnClientTook(); });
   }
   void OnClosed(absl::Status status) override {
+    session_->gone_ = true;
     session_->Post([session = session_.get(), status = std::move(status)] {
       session->OnClientClosed(status);
     });

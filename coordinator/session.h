@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -64,6 +65,8 @@ class Session final : public std::enable_shared_from_this<Session> {
   std::shared_ptr<WriterHandler> MakeClientHandler();
   // The request has been checked, or refused. REQUIRES: called once.
   void Begin(absl::StatusOr<CheckedRequest> request);
+  // The request has ended, or its client has gone: nothing more is worth doing.
+  bool gone() const { return gone_; }
   // Ends the request with an error.
   void Fail(const absl::Status& status);
   // A draft node has begun to take work.
@@ -142,6 +145,8 @@ class Session final : public std::enable_shared_from_this<Session> {
   std::optional<RequestMachine> machine_;
   std::optional<Reply> reply_;
   bool ended_ = false;
+  // For threads that are not the strand's.
+  std::atomic<bool> gone_ = false;
   // For each message that flow control has not taken, the completion tokens
   // told up to and including it.
   std::deque<int> untaken_;

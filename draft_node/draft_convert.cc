@@ -79,6 +79,10 @@ absl::StatusOr<OpenDraft> FromProto(const v1::DraftOpen& message) {
 
 absl::StatusOr<CommittedTokens> FromProto(const v1::DraftCommit& message) {
   SPECWIRE_RETURN_IF_ERROR(CheckTokens(message.tokens(), "commit.tokens"));
+  if (message.position() < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("commit.position: ", message.position(), " is negative"));
+  }
   CommittedTokens commit;
   commit.position = message.position();
   commit.tokens.assign(message.tokens().begin(), message.tokens().end());

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/logging.h"
 #include "common/base/signals.h"
+#include "common/base/standard_streams.h"
 #include "common/base/status_macros.h"
 #include "common/metrics/names.h"
 #include "common/rpc/node_main.h"
@@ -146,6 +147,7 @@ int Main(int argc, char** argv) {
 }  // namespace specwire::draft
 
 int main(int argc, char** argv) {
+  specwire::ReserveStandardStreams();
   specwire::BlockShutdownSignals();
   return specwire::draft::Main(argc, argv);
 }

@@ -15,6 +15,7 @@
 #include "common/base/clock.h"
 #include "common/base/logging.h"
 #include "common/base/signals.h"
+#include "common/base/standard_streams.h"
 #include "common/base/status_macros.h"
 #include "common/metrics/names.h"
 #include "common/model/engine.h"
@@ -213,6 +214,7 @@ int Main(int argc, char** argv) {
 }  // namespace specwire::verifier
 
 int main(int argc, char** argv) {
+  specwire::ReserveStandardStreams();
   specwire::BlockShutdownSignals();
   return specwire::verifier::Main(argc, argv);
 }

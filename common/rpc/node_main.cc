@@ -141,6 +141,7 @@ void AddNodeFlags(CLI::App* app, NodeFlags* flags) {
 
 std::optional<int> ParseFlags(CLI::App* app, int argc, char** argv) {
   app->set_config("--config", "", "file with flags, one NAME=VALUE a line");
+  app->allow_config_extras(CLI::config_extras_mode::error);
   for (CLI::Option* option : app->get_options()) {
     const std::string name = option->get_single_name();
     if (name == "help" || name == "config") continue;

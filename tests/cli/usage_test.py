@@ -39,6 +39,9 @@ class UsageTest(unittest.TestCase):
             (("generate", "--max_tokens", "99999999999", "x"),
              "--max_tokens"),
             (("generate", "--temperature", "warm", "x"), "--temperature"),
+            (("generate", "--seed", "99999999999999999999", "x"), "--seed"),
+            (("generate", "--patience_us", "-99999999999999999999", "x"),
+             "--patience_us"),
             (("generate", "--rule", "fair", "x"), "--rule"),
             (("generate", "--marks", "loud", "x"), "--marks"),
             (("generate", "--logit_bias", "7", "x"), "--logit_bias"),
@@ -92,6 +95,19 @@ class UsageTest(unittest.TestCase):
                     *arguments[1:], code=UNREACHABLE, names=other)
         self.check_refused("nodes", names="specwire up", code=UNREACHABLE,
                            environment={"SPECWIRE_COORDINATOR": address})
+
+    def test_a_config_file_with_an_unknown_name_is_bad_usage(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
+            file.write("[generate]\nmax_tokns = 3\n")
+            file.flush()
+            self.check_refused("--config", file.name, "generate", "x",
+                               names="max_tokns")
+
+    def test_closed_standard_input_is_an_empty_one(self):
+        done = subprocess.run(
+            ["sh", "-c", 'exec "$0" generate --coordinator 127.0.0.1:1 - <&-',
+             BIN / "specwire"], capture_output=True, timeout=60)
+        self.assertEqual(done.returncode, UNREACHABLE, done.stderr)
 
     def test_flags_come_before_files_and_files_before_variables(self):
         ports = [f"127.0.0.1:{free_port()}" for _ in range(3)]

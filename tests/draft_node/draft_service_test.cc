@@ -328,7 +328,7 @@ TEST(DraftServiceTest, RefusesBadMessagesByNameAndHarmsNobody) {
       {"commit.tokens", true, CommitRequest(2, {-7})},
       {"commit", true, CommitRequest(3, {7}), grpc::StatusCode::INTERNAL},
       {"commit", true, CommitRequest(1, {7}), grpc::StatusCode::INTERNAL},
-      {"commit", true, CommitRequest(-1, {7}), grpc::StatusCode::INTERNAL},
+      {"commit.position", true, CommitRequest(-1, {7})},
       {"rewind", true, RewindRequest(3)},
       {"rewind", true, RewindRequest(-1)},
       {"run_length", true, TuneRequest(33, std::nullopt)},

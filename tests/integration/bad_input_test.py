@@ -2,9 +2,10 @@
 """Requests that are refused: each with its message and exit code, and the
 servers go on serving."""
 
+import subprocess
 import unittest
 
-from process_cluster import FAILED, UpCluster, one_line, read_health
+from process_cluster import BIN, FAILED, UpCluster, one_line, read_health
 
 CONTEXT = 256
 
@@ -183,6 +184,17 @@ class BadInputTest(unittest.TestCase):
         unknown = self.cluster.run("tokenize", "--model", "bogus", "x")
         self.assertEqual(unknown.returncode, FAILED)
         self.assertIn("bogus", unknown.stderr)
+
+    def test_output_that_cannot_be_written_is_a_failure(self):
+        for arguments in (["nodes"], ["nodes", "--json"], ["stats"],
+                          ["tokenize", "x"]):
+            with self.subTest(arguments=arguments), open(
+                    "/dev/full", "w") as full:
+                done = subprocess.run(
+                    [BIN / "specwire", *arguments, "--coordinator",
+                     self.cluster.address], stdout=full,
+                    stderr=subprocess.PIPE, timeout=60)
+                self.assertEqual(done.returncode, FAILED, done.stderr)
 
     def test_health(self):
         self.assertEqual(read_health(self.cluster.http)[0], 200)

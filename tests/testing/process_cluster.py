@@ -1,4 +1,4 @@
-#SPDX - License - Identifier : Apache - 2.0
+# SPDX-License-Identifier: Apache-2.0
 """Specwire's programs as real processes, for tests in Python.
 
 Environment, set by ctest: SPECWIRE_TEST_BIN (folder of the programs),
@@ -24,7 +24,7 @@ DATA = pathlib.Path(os.environ["SPECWIRE_TEST_DATA"])
 SOURCE = pathlib.Path(os.environ["SPECWIRE_TEST_SOURCE"])
 FULL = os.environ.get("SPECWIRE_TEST_FULL") == "1"
 
-#Nothing that is not broken takes this long.
+# Nothing that is not broken takes this long.
 PATIENCE_S = 60
 
 DONE, FAILED, USAGE, UNREACHABLE = 0, 1, 2, 3
@@ -172,7 +172,7 @@ class Cluster(Client):
         self.coordinators = self.address
         self._coordinator_flags = coordinator_flags
         self.programs = {}
-#HOST : PORT of the metrics by name.
+        # HOST:PORT of the metrics by name.
         self.metrics_addresses = {"coordinator": self.http}
 
     def __enter__(self):
@@ -219,13 +219,11 @@ class Cluster(Client):
                 program.process.terminate()
                 codes[name] = program
         try:
-            bad = {
-name: program.wait(20) for name, program in codes.items()}
+            bad = {name: program.wait(20) for name, program in codes.items()}
         finally:
             for program in self.programs.values():
                 program.kill()
-        bad = {
-name: code for name, code in bad.items() if code != 0}
+        bad = {name: code for name, code in bad.items() if code != 0}
         if bad:
             raise AssertionError(f"ended badly at SIGTERM: {bad}\n" + "\n".join(
                 self.programs[name].err() for name in bad))
