@@ -6,9 +6,10 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 usage() {
   cat << 'USAGE'
-usage: scripts/test.sh [--quick | --full]
+usage: scripts/test.sh [--quick | --full] [--retry]
   --quick   leaves out the tests labelled slow (the real model's)
   --full    more prompts and repetitions in the slow tests
+  --retry   runs a failed test once more; ctest tells of both runs
 USAGE
 }
 fail() {
@@ -19,10 +20,12 @@ fail() {
 trap 'fail "line $LINENO failed: $BASH_COMMAND"' ERR
 
 selection=()
+repeat=()
 for argument in "$@"; do
   case $argument in
     --quick) selection=(--label-exclude slow) ;;
     --full) export SPECWIRE_TEST_FULL=1 ;;
+    --retry) repeat=(--repeat until-pass:2) ;;
     -h | --help)
       usage
       exit 0
@@ -60,7 +63,7 @@ cmake --build --preset release
 before=$(leftovers)
 
 status=0
-ctest --preset release -j "$(nproc)" "${selection[@]}" || status=$?
+ctest --preset release -j "$(nproc)" "${selection[@]}" "${repeat[@]}" || status=$?
 
 left=$(comm -13 <(sort <<< "$before") <(leftovers | sort))
 if [[ -n $left ]]; then
