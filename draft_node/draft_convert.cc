@@ -11,7 +11,6 @@ namespace specwire::draft {
 namespace {
 
 constexpr int kMaxTokens = 1 << 20;
-constexpr int kMaxTenantSaltBytes = 64;
 
 // A drafter need not know the vocabulary's size.
 absl::Status CheckTokens(const google::protobuf::RepeatedField<int32_t>& tokens,
@@ -52,20 +51,8 @@ absl::StatusOr<OpenDraft> FromProto(const v1::DraftOpen& message) {
       ValidateSampling(open.params.sampling, kMaxVocabularySize));
   SPECWIRE_ASSIGN_OR_RETURN(open.params.rule,
                             specwire::FromProto(message.rule()));
-  if (open.params.rule == AcceptanceRule::kRatio) {
-    return absl::InvalidArgumentError(
-        "rule: the ratio rule is not supported yet; use the coupled rule");
-  }
-  if (message.choice() < 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("choice: ", message.choice(), " is negative"));
-  }
-  if (message.tenant_salt().size() > kMaxTenantSaltBytes) {
-    return absl::InvalidArgumentError(absl::StrCat("tenant_salt: ",
-                                                   message.tenant_salt().size(),
-                                                   " bytes, at most ",
-                                                   kMaxTenantSaltBytes));
-  }
+  SPECWIRE_RETURN_IF_ERROR(
+      CheckSequence(open.params.rule, message.choice(), message.tenant_salt()));
   open.params.choice = message.choice();
   open.params.vocab_size = message.vocab_size();
   open.params.tenant_salt = message.tenant_salt();

@@ -12,7 +12,6 @@
 namespace specwire::verifier {
 namespace {
 
-constexpr int kMaxTenantSaltBytes = 64;
 constexpr int64_t kLockStep = -1;
 
 absl::StatusOr<absl::Duration> Patience(int64_t patience_us) {
@@ -34,22 +33,10 @@ absl::Status CheckRows(int32_t rows) {
 absl::Status CheckRequest(const v1::DecodeOpen& message) {
   SPECWIRE_ASSIGN_OR_RETURN(const AcceptanceRule rule,
                             specwire::FromProto(message.rule()));
-  if (rule == AcceptanceRule::kRatio) {
-    return absl::InvalidArgumentError(
-        "rule: the ratio rule is not supported yet; use the coupled rule");
-  }
+  SPECWIRE_RETURN_IF_ERROR(
+      CheckSequence(rule, message.choice(), message.tenant_salt()));
   if (message.has_logprobs()) {
     return absl::InvalidArgumentError("logprobs: not supported yet");
-  }
-  if (message.choice() < 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("choice: ", message.choice(), " is negative"));
-  }
-  if (message.tenant_salt().size() > kMaxTenantSaltBytes) {
-    return absl::InvalidArgumentError(absl::StrCat("tenant_salt: ",
-                                                   message.tenant_salt().size(),
-                                                   " bytes, at most ",
-                                                   kMaxTenantSaltBytes));
   }
   return absl::OkStatus();
 }

@@ -297,4 +297,25 @@ absl::StatusOr<TokenizerModel> ParseTokenizer(absl::string_view bytes) {
   return FromProto(message);
 }
 
+absl::Status CheckSequence(AcceptanceRule rule,
+                           int32_t choice,
+                           absl::string_view tenant_salt) {
+  if (rule == AcceptanceRule::kRatio) {
+    return absl::InvalidArgumentError(
+        "rule: the ratio rule is not supported yet; use the coupled rule");
+  }
+  if (choice < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("choice: ", choice, " is negative"));
+  }
+  constexpr size_t kMaxTenantSaltBytes = 64;
+  if (tenant_salt.size() > kMaxTenantSaltBytes) {
+    return absl::InvalidArgumentError(absl::StrCat("tenant_salt: ",
+                                                   tenant_salt.size(),
+                                                   " bytes, at most ",
+                                                   kMaxTenantSaltBytes));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace specwire

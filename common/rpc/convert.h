@@ -67,4 +67,11 @@ absl::StatusOr<TokenizerModel> FromProto(const v1::TokenizerModel& message);
 std::string SerializeTokenizer(const TokenizerModel& model);
 absl::StatusOr<TokenizerModel> ParseTokenizer(absl::string_view bytes);
 
+// What a node asks of any sequence that is opened on it: a rule that is served,
+// choice >= 0, tenant_salt of at most 64 bytes. INVALID_ARGUMENT naming the
+// field.
+absl::Status CheckSequence(AcceptanceRule rule,
+                           int32_t choice,
+                           absl::string_view tenant_salt);
+
 }  // namespace specwire
