@@ -1,4 +1,4 @@
-# The three kinds of target that Specwire is made of.
+# The kinds of target that Specwire is made of.
 #
 #   specwire_library(NAME SOURCES a.cc ... [DEPS public...] [PRIVATE_DEPS ...])
 #     static library specwire_NAME with the alias specwire::NAME
@@ -8,6 +8,8 @@
 #     GoogleTest program, one ctest test; NAME is its name in ctest -R
 #   specwire_python_test(NAME SOURCE a_test.py [LABELS ...] [TIMEOUT seconds] [SERIAL])
 #     unittest file that runs the built programs; helpers in tests/testing
+#   specwire_benchmark(NAME SOURCES a_bench.cc ... DEPS ...)
+#     Google Benchmark program bin/NAME; no test
 #
 # Own code is compiled with specwire_warnings; generated code is not.
 
@@ -102,4 +104,11 @@ function(specwire_python_test name)
   if(ARG_SERIAL)
     set_tests_properties(${name} PROPERTIES RUN_SERIAL ON)
   endif()
+endfunction()
+
+function(specwire_benchmark name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
+  specwire_binary(${name}
+    SOURCES ${ARG_SOURCES}
+    DEPS ${ARG_DEPS} benchmark::benchmark benchmark::benchmark_main)
 endfunction()

@@ -99,4 +99,63 @@ double Log(double x) {
          ((half_square - (s * (half_square + r) + n * kLn2Low)) - f);
 }
 
+void SinCos(double x, double* sin, double* cos) {
+  // pi / 2 in three parts; the first two have 33 bits, so that their products
+  // with n < 2^20 are exact.
+  constexpr double kHalfPi1 = 0x1.921fb544p+0;
+  constexpr double kHalfPi2 = 0x1.0b4611a6p-34;
+  constexpr double kHalfPi3 = 0x1.3198a2e037073p-69;
+  constexpr double kTwoOverPi = 0x1.45f306dc9c883p-1;
+  // x = n pi / 2 + r with |r| <= pi / 4.
+  const double n = (x * kTwoOverPi + kRounder) - kRounder;
+  const double high = x - n * kHalfPi1;
+  const double middle = n * kHalfPi2;
+  const double rest = high - middle;
+  // What rounding took from the rest.
+  const double lost = ((high - rest) - middle) - n * kHalfPi3;
+  const double r = rest + lost;
+  const double tail = (rest - r) + lost;
+  const double z = r * r;
+  // Taylor series; the first omitted terms are below 2^-56.
+  double s = 1.0 / 355687428096000.0;
+  s = s * z - 1.0 / 1307674368000.0;
+  s = s * z + 1.0 / 6227020800.0;
+  s = s * z - 1.0 / 39916800.0;
+  s = s * z + 1.0 / 362880.0;
+  s = s * z - 1.0 / 5040.0;
+  s = s * z + 1.0 / 120.0;
+  s = s * z - 1.0 / 6.0;
+  const double sine = r + (s * z * r + tail * (1.0 - 0.5 * z));
+  double c = 1.0 / 20922789888000.0;
+  c = c * z - 1.0 / 87178291200.0;
+  c = c * z + 1.0 / 479001600.0;
+  c = c * z - 1.0 / 3628800.0;
+  c = c * z + 1.0 / 40320.0;
+  c = c * z - 1.0 / 720.0;
+  c = c * z + 1.0 / 24.0;
+  // 1 - z / 2, and what rounding took from it.
+  const double half = 0.5 * z;
+  const double near_one = 1.0 - half;
+  const double cosine =
+      near_one + (((1.0 - near_one) - half) + (c * z * z - r * tail));
+  switch (static_cast<int64_t>(n) & 3) {
+    case 0:
+      *sin = sine;
+      *cos = cosine;
+      break;
+    case 1:
+      *sin = cosine;
+      *cos = -sine;
+      break;
+    case 2:
+      *sin = -sine;
+      *cos = -cosine;
+      break;
+    default:
+      *sin = -cosine;
+      *cos = sine;
+      break;
+  }
+}
+
 }  // namespace specwire

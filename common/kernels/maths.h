@@ -18,4 +18,7 @@ double Exp(double x);
 // Natural logarithm. -infinity at 0, NaN below.
 double Log(double x);
 
+// Sine and cosine of x radians, |x| <= 1,600,000.
+void SinCos(double x, double* sin, double* cos);
+
 }  // namespace specwire

@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "common/model/engine_names.h"
 #include "common/text/tokenizer_model.h"
 
 namespace specwire {
@@ -33,8 +34,8 @@ struct ModelInfo {
 };
 
 struct EngineOptions {
-  // "reference": float32 ATen.
-  std::string engine = "reference";
+  // One of common/model/engine_names.h.
+  std::string engine = kDefaultEngine;
   // Threads for one forward pass, at least 1.
   int num_threads = 1;
   // Size of the KV block pool in MiB. Memory that no token has reached is
@@ -74,6 +75,11 @@ struct ForwardRun {
   absl::Span<const int32_t> tokens;
   // Logits are computed for the last `num_logits` of `tokens` only.
   int num_logits = 0;
+  // If not empty, the indices of those rows' largest logits are written here
+  // (lowest id among equals; -1 if none is a number) and the logits themselves
+  // are left out of the result: cheaper, where only the arg-max counts.
+  // REQUIRES: empty, or of size num_logits.
+  absl::Span<int32_t> best = {};
 };
 
 // A causal language model with its KV cache. An engine knows nothing of
@@ -99,9 +105,9 @@ class Engine {
   virtual std::unique_ptr<KvSequence> NewSequence() = 0;
 
   // Computes all runs in one pass and appends their keys and values to their
-  // sequences. Returns logits [sum of num_logits, vocab_size] f32, run by run,
-  // valid until the next call. Rows beyond the tokenizer's vocabulary do not
-  // exist: vocab_size is the tokenizer's.
+  // sequences. Returns logits [sum of num_logits, vocab_size] f32, run by run
+  // (without runs that want `best`), valid until the next call. Rows beyond the
+  // tokenizer's vocabulary do not exist: vocab_size is the tokenizer's.
   //
   // RESOURCE_EXHAUSTED if the pool has too few free blocks, INVALID_ARGUMENT if
   // a token id or a length is out of range; then no sequence has changed.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/model/ggml_types.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstddef>
@@ -9,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "common/kernels/half.h"
 
 namespace specwire {
 namespace {
@@ -138,56 +140,50 @@ std::string GgmlTypeName(uint32_t value) {
   return absl::StrCat("unknown (", value, ")");
 }
 
-float HalfToFloat(uint16_t half) {
-  const uint32_t sign = static_cast<uint32_t>(half & 0x8000) << 16;
-  const uint32_t exponent = (half >> 10) & 31;
-  const uint32_t mantissa = half & 1023;
-  uint32_t magnitude;
-  if (exponent == 31) {
-    magnitude = 0x7f800000u | (mantissa << 13);
-  } else if (exponent == 0) {
-    // A subnormal half is a whole multiple of 2^-24: normal as a float32.
-    magnitude =
-        std::bit_cast<uint32_t>(static_cast<float>(mantissa) * 0x1p-24f);
-  } else {
-    magnitude = ((exponent + 112) << 23) | (mantissa << 13);
-  }
-  return std::bit_cast<float>(sign | magnitude);
-}
-
-absl::Status ExpandToFloat(const GgufTensor& tensor, absl::Span<float> out) {
+absl::Status ExpandRows(const GgufTensor& tensor,
+                        int64_t first_row,
+                        int64_t num_rows,
+                        absl::Span<float> out) {
   const GgmlTypeInfo& info = InfoOf(tensor.type);
   const size_t block_size = static_cast<size_t>(info.block_size);
   const size_t block_bytes = static_cast<size_t>(info.block_bytes);
-  const size_t num_blocks = tensor.data.size() / block_bytes;
-  if (out.size() != static_cast<size_t>(tensor.num_elements()) ||
-      out.size() != num_blocks * block_size) {
+  const auto all_rows =
+      static_cast<size_t>(std::max<int64_t>(tensor.num_rows(), 1));
+  const size_t row_blocks = tensor.data.size() / block_bytes / all_rows;
+  const size_t first_block = static_cast<size_t>(first_row) * row_blocks;
+  const size_t num_blocks = static_cast<size_t>(num_rows) * row_blocks;
+  if (out.size() != num_blocks * block_size ||
+      (first_block + num_blocks) * block_bytes > tensor.data.size()) {
     return absl::InvalidArgumentError(
         absl::StrCat("tensor ",
                      absl::CHexEscape(tensor.name),
-                     ": ",
-                     tensor.num_elements(),
-                     " values in ",
-                     tensor.data.size(),
-                     " bytes of ",
+                     ": rows ",
+                     first_row,
+                     " to ",
+                     first_row + num_rows,
+                     " of ",
                      info.name,
                      " do not fill an output of ",
                      out.size()));
   }
   const ExpandFunction expand = ExpandFunctionFor(tensor.type);
   for (size_t i = 0; i < num_blocks; ++i) {
-    if (!expand(tensor.data.data() + i * block_bytes,
+    if (!expand(tensor.data.data() + (first_block + i) * block_bytes,
                 out.data() + i * block_size)) {
       return absl::InvalidArgumentError(
           absl::StrCat("tensor ",
                        absl::CHexEscape(tensor.name),
                        ": ",
                        block_size == 1 ? "value " : "the scale of block ",
-                       i,
+                       first_block + i,
                        " is not finite"));
     }
   }
   return absl::OkStatus();
+}
+
+absl::Status ExpandToFloat(const GgufTensor& tensor, absl::Span<float> out) {
+  return ExpandRows(tensor, 0, tensor.num_rows(), out);
 }
 
 }  // namespace specwire

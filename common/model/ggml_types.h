@@ -32,8 +32,4 @@ std::optional<GgmlType> KnownGgmlType(uint32_t value);
 // (99)" if ggml has none.
 std::string GgmlTypeName(uint32_t value);
 
-// The value of an IEEE half-precision number, exactly. The result is never a
-// float32 subnormal, so a thread that flushes those gets the same.
-float HalfToFloat(uint16_t half);
-
 }  // namespace specwire

@@ -124,6 +124,12 @@ int64_t GgufTensor::num_elements() const {
   return product;
 }
 
+int64_t GgufTensor::num_rows() const {
+  int64_t product = 1;
+  for (size_t i = 0; i + 1 < shape.size(); ++i) product *= shape[i];
+  return product;
+}
+
 struct GgufFile::Impl {
   std::string path;
   // Absent if the caller of Parse owns the bytes.

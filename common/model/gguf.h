@@ -34,6 +34,8 @@ struct GgufTensor {
   absl::Span<const uint8_t> data;
 
   int64_t num_elements() const;
+  // All dimensions but the last; 1 for a vector.
+  int64_t num_rows() const;
 };
 
 // A GGUF model file (versions 2 and 3, little-endian), memory-mapped read-only;
@@ -102,5 +104,12 @@ class GgufFile {
 // INVALID_ARGUMENT, "tensor <name>: ..." without the file's path.
 // REQUIRES: out.size() == tensor.num_elements().
 absl::Status ExpandToFloat(const GgufTensor& tensor, absl::Span<float> out);
+
+// The same for `num_rows` rows from `first_row` on.
+// REQUIRES: they are rows of the tensor.
+absl::Status ExpandRows(const GgufTensor& tensor,
+                        int64_t first_row,
+                        int64_t num_rows,
+                        absl::Span<float> out);
 
 }  // namespace specwire

@@ -2,21 +2,31 @@
 #include <c10/core/InferenceMode.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <utility>
+#include <vector>
 
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "common/base/logging.h"
+#include "common/base/processors.h"
 #include "common/base/sha256.h"
 #include "common/base/status_macros.h"
+#include "common/kernels/kernels.h"
 #include "common/model/config.h"
 #include "common/model/engine.h"
+#include "common/model/engine_names.h"
+#include "common/model/float_control.h"
 #include "common/model/gguf.h"
 #include "common/model/gguf_tokenizer.h"
 #include "common/model/kv_cache.h"
 #include "common/model/ops_aten.h"
+#include "common/model/ops_int8.h"
 #include "common/model/torch_status.h"
 #include "common/model/transformer.h"
 #include "common/model/transformer_engine.h"
@@ -25,7 +35,6 @@
 namespace specwire {
 namespace {
 
-constexpr int kMaxThreads = 256;
 constexpr int64_t kMaxKvCacheMib = int64_t{1} << 22;
 constexpr int64_t kMaxBlocks = int64_t{1} << 26;
 
@@ -35,14 +44,7 @@ absl::Status CheckOptions(const EngineOptions& options) {
         return absl::InvalidArgumentError(absl::StrCat(
             field, ": ", value, " is not between ", min, " and ", max));
       };
-  if (options.engine == "int8") {
-    return absl::InvalidArgumentError(
-        "engine: \"int8\" is not there yet; use \"reference\"");
-  }
-  if (options.engine != "reference") {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "engine: \"", options.engine, "\" is unknown; known: reference"));
-  }
+  SPECWIRE_RETURN_IF_ERROR(CheckEngineName(options.engine, "engine"));
   if (options.num_threads < 1 || options.num_threads > kMaxThreads) {
     return out_of_range("num_threads", options.num_threads, 1, kMaxThreads);
   }
@@ -86,19 +88,74 @@ void AddTokenizer(const TokenizerModel& tokenizer, Sha256* digest) {
   digest->UpdateSized(tokenizer.chat_template);
 }
 
-std::string ModelDigest(const GgufWeights& weights,
-                        const ModelConfig& config,
-                        const TokenizerModel& tokenizer,
-                        const Ops& ops) {
-  Sha256 digest;
-  digest.UpdateSized("specwire model 1");
-  digest.UpdateSized(ops.name());
-  digest.UpdateSized(ops.kv_type());
-  digest.UpdateSized(ops.numerics_version());
-  config.AddTo(&digest);
-  AddTokenizer(tokenizer, &digest);
-  weights.AddTo(&digest);
-  return digest.FinishHex();
+// Opens the digest of a model; its weights come next.
+void AddModel(const ModelConfig& config,
+              const TokenizerModel& tokenizer,
+              absl::Span<const float> rope_factors,
+              const Ops& ops,
+              Sha256* digest) {
+  digest->UpdateSized("specwire model 2");
+  digest->UpdateSized(ops.name());
+  digest->UpdateSized(ops.kv_type());
+  digest->UpdateSized(ops.numerics_version());
+  config.AddTo(digest);
+  AddTokenizer(tokenizer, digest);
+  digest->UpdateSized(
+      absl::string_view(reinterpret_cast<const char*>(rope_factors.data()),
+                        rope_factors.size() * sizeof(float)));
+}
+
+// The kernels that the environment asks for, or else the best ones.
+absl::StatusOr<const Kernels*> ChooseKernels() {
+  const char* const asked = std::getenv("SPECWIRE_ISA");
+  if (asked == nullptr || *asked == '\0') return &BestKernels();
+  for (const Isa isa : {Isa::kScalar, Isa::kAvx2, Isa::kAvx512Vnni}) {
+    if (IsaName(isa) != absl::string_view(asked)) continue;
+    const Kernels* const kernels = KernelsFor(isa);
+    if (kernels != nullptr) return kernels;
+    return absl::FailedPreconditionError(absl::StrCat(
+        "SPECWIRE_ISA: this processor cannot compute with ", asked));
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("SPECWIRE_ISA: \"",
+                   absl::CHexEscape(asked),
+                   "\" is unknown; known: scalar, avx2, avx512vnni"));
+}
+
+// The operations of the engine asked for, and how to make them.
+struct Backend {
+  int64_t kv_block_bytes = 0;
+  const Kernels* kernels = nullptr;  // null for the reference engine
+};
+
+absl::StatusOr<Backend> ChooseBackend(const ModelConfig& config,
+                                      const EngineOptions& options) {
+  Backend backend;
+  if (options.engine == kReferenceEngine) {
+    backend.kv_block_bytes = AtenKvBlockBytes(config);
+    return backend;
+  }
+  backend.kv_block_bytes = Int8KvBlockBytes(config);
+  SPECWIRE_ASSIGN_OR_RETURN(backend.kernels, ChooseKernels());
+  return backend;
+}
+
+std::unique_ptr<Ops> CreateOps(const Backend& backend,
+                               const ModelConfig& config,
+                               const EngineOptions& options,
+                               int max_model_len,
+                               std::vector<float> rope_factors) {
+  if (backend.kernels == nullptr) {
+    return CreateAtenOps(config,
+                         {.num_threads = options.num_threads,
+                          .max_model_len = max_model_len,
+                          .rope_factors = std::move(rope_factors)});
+  }
+  return CreateInt8Ops(config,
+                       {.num_threads = options.num_threads,
+                        .max_model_len = max_model_len,
+                        .rope_factors = std::move(rope_factors),
+                        .kernels = backend.kernels});
 }
 
 // The number of KV blocks, and the longest sequence: what is asked for, what
@@ -149,6 +206,13 @@ absl::StatusOr<Capacity> ChooseCapacity(const ModelConfig& config,
   return capacity;
 }
 
+// A tensor's error, with the file's name.
+absl::Status InFile(const absl::Status& status, const GgufFile& file) {
+  if (absl::StrContains(status.message(), file.path())) return status;
+  return absl::Status(status.code(),
+                      absl::StrCat(file.path(), ": ", status.message()));
+}
+
 absl::StatusOr<std::unique_ptr<Engine>> Load(const GgufFile& file,
                                              const EngineOptions& options) {
   const absl::Time started = absl::Now();
@@ -159,34 +223,42 @@ absl::StatusOr<std::unique_ptr<Engine>> Load(const GgufFile& file,
           file, static_cast<int>(tokenizer.tokens.size()), options.num_layers));
   SPECWIRE_ASSIGN_OR_RETURN(const GgufWeights weights,
                             GgufWeights::Create(&file, config));
+  SPECWIRE_ASSIGN_OR_RETURN(const Backend backend,
+                            ChooseBackend(config, options));
   SPECWIRE_ASSIGN_OR_RETURN(
       const Capacity capacity,
-      ChooseCapacity(config, options, AtenKvBlockBytes(config)));
-  AtenOptions aten;
-  aten.num_threads = options.num_threads;
-  aten.max_model_len = capacity.max_model_len;
-  SPECWIRE_ASSIGN_OR_RETURN(aten.rope_factors, weights.RopeFactors());
-  std::unique_ptr<Ops> ops = CreateAtenOps(config, aten);
+      ChooseCapacity(config, options, backend.kv_block_bytes));
+  const auto rope_factors = weights.RopeFactors();
+  if (!rope_factors.ok()) return InFile(rope_factors.status(), file);
+  std::unique_ptr<Ops> ops = CreateOps(
+      backend, config, options, capacity.max_model_len, *rope_factors);
 
   ModelInfo info;
   info.name = ModelName(file, options);
   info.architecture = config.architecture;
   info.engine = ops->name();
-  info.model_digest = ModelDigest(weights, config, tokenizer, *ops);
   info.vocab_size = config.vocab_size;
   info.num_layers = config.num_layers;
   info.max_model_len = capacity.max_model_len;
   info.eos_ids = config.eos_ids;
 
-  SPECWIRE_ASSIGN_OR_RETURN(
-      std::unique_ptr<Transformer> transformer,
-      Transformer::Create(config, weights, std::move(ops)));
+  Sha256 digest;
+  AddModel(config, tokenizer, *rope_factors, *ops, &digest);
+  auto transformer =
+      Transformer::Create(config, weights, std::move(ops), &digest);
+  if (!transformer.ok()) return InFile(transformer.status(), file);
+  info.model_digest = digest.FinishHex();
   SPECWIRE_LOG(Info,
                "loaded ",
                info.name,
                " (",
                info.engine,
+               backend.kernels == nullptr
+                   ? ""
+                   : absl::StrCat(" on ", IsaName(backend.kernels->isa)),
                ", ",
+               options.num_threads,
+               options.num_threads == 1 ? " thread, " : " threads, ",
                info.num_layers,
                " layers, ",
                capacity.num_blocks,
@@ -194,7 +266,7 @@ absl::StatusOr<std::unique_ptr<Engine>> Load(const GgufFile& file,
                absl::FormatDuration(absl::Now() - started));
   return std::make_unique<TransformerEngine>(std::move(info),
                                              std::move(tokenizer),
-                                             std::move(transformer),
+                                             *std::move(transformer),
                                              capacity.num_blocks,
                                              options.poison_free_kv);
 }
@@ -207,6 +279,8 @@ absl::StatusOr<std::unique_ptr<Engine>> LoadEngine(
   SPECWIRE_ASSIGN_OR_RETURN(const std::unique_ptr<GgufFile> file,
                             GgufFile::Open(path));
   const auto load = [&]() -> absl::StatusOr<std::unique_ptr<Engine>> {
+    // Weights are quantised here.
+    SetFloatControl();
     const c10::InferenceMode inference;
     return Load(*file, options);
   };

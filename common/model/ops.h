@@ -8,7 +8,10 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "common/base/sha256.h"
+#include "common/model/weights.h"
 
 namespace specwire {
 
@@ -29,6 +32,8 @@ struct Pass {
   std::vector<PassRun> runs;
   // Rows whose logits are wanted, ascending.
   std::vector<int> logit_rows;
+  // Rows of which only the arg-max of the logits is wanted, ascending.
+  std::vector<int> best_rows;
 
   int num_rows() const { return static_cast<int>(tokens.size()); }
 };
@@ -63,8 +68,10 @@ class Ops {
   virtual std::string kv_type() const = 0;
   virtual std::string numerics_version() const = 0;
 
-  // Takes a float32 matrix [out, in].
-  virtual std::unique_ptr<LinearWeight> PrepareLinear(at::Tensor weight) = 0;
+  // Reads a matrix [out, in], and appends to `digest` what products with it are
+  // computed from. Errors are the matrix's.
+  virtual absl::StatusOr<std::unique_ptr<LinearWeight>> PrepareLinear(
+      const WeightMatrix& matrix, Sha256* digest) = 0;
 
   // Makes room for blocks numbered from 0. Memory that no row has been written
   // to costs little. REQUIRES: called once, before any pass.
@@ -84,8 +91,18 @@ class Ops {
                           int num_rows,
                           const at::Tensor& y) = 0;
 
+  // best[row] = the index of the largest of the products of NormLinear, the
+  // lowest among equals, -1 if none is a number. For n rows, y has room for
+  // what NormLinear writes; what it holds afterwards does not count.
+  virtual void NormLinearArgMax(const at::Tensor& x,
+                                const at::Tensor& norm,
+                                const LinearWeight& weight,
+                                const at::Tensor& y,
+                                absl::Span<int32_t> best) = 0;
+
   // Rotates the queries and keys in qkv, [., (Hq + 2 Hkv) d], by their
-  // positions, and stores keys and values in the layer's cache.
+  // positions, and stores keys and values in the layer's cache. A pass comes
+  // through the layers in order, from 0.
   virtual void RotateAndStore(const Pass& pass,
                               int layer,
                               const at::Tensor& qkv) = 0;

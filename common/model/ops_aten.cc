@@ -13,6 +13,9 @@
 #include <limits>
 #include <utility>
 
+#include "absl/strings/string_view.h"
+#include "common/base/status_macros.h"
+#include "common/kernels/kernels.h"
 #include "common/model/aten_linear.h"
 #include "common/model/engine.h"
 #include "common/model/kv_cache.h"
@@ -61,7 +64,8 @@ class AtenOps final : public Ops {
   std::string kv_type() const override { return "f32"; }
   std::string numerics_version() const override { return "reference-1"; }
 
-  std::unique_ptr<LinearWeight> PrepareLinear(at::Tensor weight) override;
+  absl::StatusOr<std::unique_ptr<LinearWeight>> PrepareLinear(
+      const WeightMatrix& matrix, Sha256* digest) override;
   void AllocateKvCache(int num_blocks) override;
   void PoisonKvBlock(int32_t block, int slot) override;
   void Embed(const LinearWeight& table,
@@ -72,6 +76,11 @@ class AtenOps final : public Ops {
                   const LinearWeight& weight,
                   int num_rows,
                   const at::Tensor& y) override;
+  void NormLinearArgMax(const at::Tensor& x,
+                        const at::Tensor& norm,
+                        const LinearWeight& weight,
+                        const at::Tensor& y,
+                        absl::Span<int32_t> best) override;
   void RotateAndStore(const Pass& pass,
                       int layer,
                       const at::Tensor& qkv) override;
@@ -176,7 +185,18 @@ void AtenOps::FillRotations(const std::vector<float>& factors) {
   }
 }
 
-std::unique_ptr<LinearWeight> AtenOps::PrepareLinear(at::Tensor weight) {
+absl::StatusOr<std::unique_ptr<LinearWeight>> AtenOps::PrepareLinear(
+    const WeightMatrix& matrix, Sha256* digest) {
+  const auto columns = static_cast<size_t>(matrix.columns());
+  at::Tensor weight = at::empty({matrix.rows(), matrix.columns()}, at::kFloat);
+  for (int64_t row = 0; row < matrix.rows(); ++row) {
+    SPECWIRE_RETURN_IF_ERROR(
+        matrix.ExpandRow(row, absl::MakeSpan(RowOf(weight, row), columns)));
+    const absl::Span<const uint8_t> bytes = matrix.RowBytes(row);
+    digest->UpdateInt(static_cast<int64_t>(matrix.RowType(row)));
+    digest->UpdateSized(absl::string_view(
+        reinterpret_cast<const char*>(bytes.data()), bytes.size()));
+  }
   return std::make_unique<AtenLinear>(
       std::move(weight), one_row_a_tile_, &scratch_[0].linear);
 }
@@ -221,6 +241,19 @@ void AtenOps::NormLinear(const at::Tensor& x,
            [&y](int64_t row, int64_t first, absl::Span<const float> values) {
              std::copy(values.begin(), values.end(), RowOf(y, row) + first);
            });
+}
+
+void AtenOps::NormLinearArgMax(const at::Tensor& x,
+                               const at::Tensor& norm,
+                               const LinearWeight& weight,
+                               const at::Tensor& y,
+                               absl::Span<int32_t> best) {
+  NormLinear(x, norm, weight, static_cast<int>(best.size()), y);
+  const int64_t outputs = AsAten(weight).matrix().size(0);
+  for (size_t row = 0; row < best.size(); ++row) {
+    best[row] = static_cast<int32_t>(
+        BestKernels().arg_max(RowOf(y, static_cast<int64_t>(row)), outputs));
+  }
 }
 
 void AtenOps::LinearAdd(const at::Tensor& x,

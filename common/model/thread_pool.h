@@ -2,7 +2,7 @@
 #pragma once
 
 #include <atomic>
-#include <cstdint>
+#include <chrono>
 #include <exception>
 #include <thread>
 #include <vector>
@@ -18,9 +18,24 @@ namespace specwire {
 // shows in the last bits. Here the caller cuts the work into pieces that do not
 // depend on the number of threads, and each piece is computed by one of them.
 //
-// Thread safety: Run on one thread at a time.
+// A pass calls Run some hundred times, so Run costs about a microsecond while
+// the workers are awake: idle workers watch for work for kSpinTime, which spans
+// the gaps inside a pass, then sleep. Nobody waits for a worker that has no
+// piece: where another process has its processor, the caller does the pieces
+// itself, and waits only for one that was begun. Idle workers let whoever needs
+// their processor have it, so that beside a busy process two threads are about
+// as fast as one. With more threads than processors nobody watches at all.
+//
+// The workers' floating-point control is set (float_control.h); the caller sees
+// to its own.
+//
+// Thread safety: Run on one thread at a time, and not from within a piece.
 class ThreadPool {
  public:
+  // How long an idle worker, or the caller when no piece is left, watches
+  // before it sleeps.
+  static constexpr std::chrono::microseconds kSpinTime{50};
+
   // The caller of Run is one of the `num_threads`.
   // REQUIRES: num_threads >= 1.
   explicit ThreadPool(int num_threads);
@@ -35,26 +50,47 @@ class ThreadPool {
   // that a piece throws is rethrown here; other pieces may then be left out.
   void Run(int num_pieces, absl::FunctionRef<void(int piece, int thread)> work);
 
+  // Workers that are asleep. For tests; true only at the moment it is taken.
+  int num_asleep_for_test();
+
  private:
   using Work = absl::FunctionRef<void(int, int)>;
+  // What two threads write at once lies on lines of its own.
+  static constexpr size_t kCacheLine = 64;
 
   void WorkerLoop(int thread);
+  // Returns when there may be a piece to take; false if the pool ends.
+  bool WaitForWork();
   // Takes pieces until none is left.
-  void TakePieces(Work work, int num_pieces, int thread);
-  void Fail(std::exception_ptr error);
+  void TakePieces(int thread);
+  // Returns when no piece is unfinished.
+  void WaitForPieces();
+  void SetError(std::exception_ptr error);
+
+  const std::chrono::microseconds spin_time_;
+
+  // The call's work: plain data, written by Run before it raises unclaimed_,
+  // read only by a thread that has claimed a piece. Run cannot return before
+  // that piece is finished, so a claim is never one of an earlier call, however
+  // long ago the thread looked.
+  alignas(kCacheLine) const Work* work_ = nullptr;
+  int num_pieces_ = 0;
+  // Pieces that nobody has taken; lowering it by one takes one.
+  std::atomic<int> unclaimed_{0};
+
+  // Pieces that are not done.
+  alignas(kCacheLine) std::atomic<int> unfinished_{0};
+
+  // Some worker sleeps, or is about to, and nobody has woken it since.
+  alignas(kCacheLine) std::atomic<bool> workers_asleep_{false};
+  std::atomic<bool> caller_asleep_{false};
+  std::atomic<bool> stop_{false};
+  std::atomic<bool> failed_{false};
 
   Mutex mutex_;
-  CondVar wake_;
-  // Counts calls of Run; a worker works once for each. Changed under mutex_,
-  // but read without it by workers that still spin.
-  std::atomic<uint64_t> generation_{0};
-  std::atomic<bool> stop_{false};
-  // The current call's work; set before generation_ is raised.
-  const Work* work_ = nullptr;
-  int num_pieces_ = 0;
-  std::atomic<int> next_piece_{0};
-  // Workers that have not finished the current call.
-  std::atomic<int> busy_{0};
+  CondVar work_ready_;
+  CondVar pieces_done_;
+  int num_asleep_ ABSL_GUARDED_BY(mutex_) = 0;
   std::exception_ptr error_ ABSL_GUARDED_BY(mutex_);
 
   std::vector<std::thread> workers_;

@@ -7,10 +7,26 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/string_view.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "common/base/logging.h"
 #include "common/base/status_macros.h"
 #include "common/model/engine.h"
 
 namespace specwire {
+namespace {
+
+// How often loading a large model says how far it is.
+constexpr absl::Duration kProgressPeriod = absl::Seconds(1);
+
+void AddVector(const at::Tensor& vector, Sha256* digest) {
+  digest->UpdateSized(
+      absl::string_view(reinterpret_cast<const char*>(vector.data_ptr<float>()),
+                        static_cast<size_t>(vector.numel()) * sizeof(float)));
+}
+
+}  // namespace
 
 Transformer::Transformer(const ModelConfig& config, std::unique_ptr<Ops> ops)
     : config_(config), ops_(std::move(ops)) {
@@ -29,36 +45,59 @@ Transformer::Transformer(const ModelConfig& config, std::unique_ptr<Ops> ops)
 absl::StatusOr<std::unique_ptr<Transformer>> Transformer::Create(
     const ModelConfig& config,
     const GgufWeights& weights,
-    std::unique_ptr<Ops> ops) {
+    std::unique_ptr<Ops> ops,
+    Sha256* digest) {
   std::unique_ptr<Transformer> transformer(
       new Transformer(config, std::move(ops)));
-  SPECWIRE_RETURN_IF_ERROR(transformer->LoadWeights(weights));
+  SPECWIRE_RETURN_IF_ERROR(transformer->LoadWeights(weights, digest));
   return transformer;
 }
 
-absl::Status Transformer::LoadWeights(const GgufWeights& weights) {
-  SPECWIRE_ASSIGN_OR_RETURN(at::Tensor embedding, weights.Embedding());
-  embedding_ = ops_->PrepareLinear(std::move(embedding));
-  for (int i = 0; i < config_.num_layers; ++i) {
-    SPECWIRE_ASSIGN_OR_RETURN(LayerWeights layer, weights.Layer(i));
-    layers_.push_back(
-        {.attention_norm = std::move(layer.attention_norm),
-         .qkv = ops_->PrepareLinear(std::move(layer.qkv)),
-         .attention_output =
-             ops_->PrepareLinear(std::move(layer.attention_output)),
-         .ffn_norm = std::move(layer.ffn_norm),
-         .gate_up = ops_->PrepareLinear(std::move(layer.gate_up)),
-         .ffn_down = ops_->PrepareLinear(std::move(layer.ffn_down))});
-  }
+absl::Status Transformer::LoadWeights(const GgufWeights& weights,
+                                      Sha256* digest) {
+  SPECWIRE_ASSIGN_OR_RETURN(const WeightMatrix embedding, weights.Embedding());
+  SPECWIRE_ASSIGN_OR_RETURN(embedding_, ops_->PrepareLinear(embedding, digest));
+  SPECWIRE_RETURN_IF_ERROR(LoadLayers(weights, digest));
   SPECWIRE_ASSIGN_OR_RETURN(final_norm_, weights.FinalNorm());
-  SPECWIRE_ASSIGN_OR_RETURN(std::optional<at::Tensor> head, weights.Head());
+  AddVector(final_norm_, digest);
+  SPECWIRE_ASSIGN_OR_RETURN(const std::optional<WeightMatrix> head,
+                            weights.Head());
   if (head.has_value()) {
-    head_ = ops_->PrepareLinear(*std::move(head));
+    SPECWIRE_ASSIGN_OR_RETURN(head_, ops_->PrepareLinear(*head, digest));
   }
   return absl::OkStatus();
 }
 
-absl::Span<const float> Transformer::Forward(const Pass& pass) {
+absl::Status Transformer::LoadLayers(const GgufWeights& weights,
+                                     Sha256* digest) {
+  absl::Time last_told = absl::Now();
+  for (int i = 0; i < config_.num_layers; ++i) {
+    SPECWIRE_ASSIGN_OR_RETURN(LayerWeights from, weights.Layer(i));
+    Layer layer;
+    layer.attention_norm = std::move(from.attention_norm);
+    AddVector(layer.attention_norm, digest);
+    SPECWIRE_ASSIGN_OR_RETURN(layer.qkv, ops_->PrepareLinear(from.qkv, digest));
+    SPECWIRE_ASSIGN_OR_RETURN(
+        layer.attention_output,
+        ops_->PrepareLinear(from.attention_output, digest));
+    layer.ffn_norm = std::move(from.ffn_norm);
+    AddVector(layer.ffn_norm, digest);
+    SPECWIRE_ASSIGN_OR_RETURN(layer.gate_up,
+                              ops_->PrepareLinear(from.gate_up, digest));
+    SPECWIRE_ASSIGN_OR_RETURN(layer.ffn_down,
+                              ops_->PrepareLinear(from.ffn_down, digest));
+    layers_.push_back(std::move(layer));
+    if (absl::Now() - last_told > kProgressPeriod) {
+      last_told = absl::Now();
+      SPECWIRE_LOG(
+          Info, "weights: ", i + 1, " of ", config_.num_layers, " layers");
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Span<const float> Transformer::Forward(const Pass& pass,
+                                             absl::Span<int32_t> best) {
   const int rows = pass.num_rows();
   // Hidden state of each row: its token's embedding.  [rows, D]
   ops_->Embed(*embedding_, pass.tokens, hidden_);
@@ -77,13 +116,17 @@ absl::Span<const float> Transformer::Forward(const Pass& pass) {
     // silu(gate) * up is projected down and added to the state.  [rows, D]
     ops_->GatedLinearAdd(gate_up_, *layer.ffn_down, rows, hidden_);
   }
+  // The head over the final norm, for the wanted rows.  [wanted, V]
+  const LinearWeight& head = head_ != nullptr ? *head_ : *embedding_;
+  if (!pass.best_rows.empty()) {
+    SelectRows(pass.best_rows);
+    ops_->NormLinearArgMax(selected_, final_norm_, head, logits_, best);
+  }
   if (pass.logit_rows.empty()) {
     return {};
   }
-  // Logits of the wanted rows: the head over the final norm.  [wanted, V]
   const int wanted = static_cast<int>(pass.logit_rows.size());
   SelectRows(pass.logit_rows);
-  const LinearWeight& head = head_ != nullptr ? *head_ : *embedding_;
   ops_->NormLinear(selected_, final_norm_, head, wanted, logits_);
   return absl::MakeConstSpan(
       logits_.data_ptr<float>(),

@@ -19,17 +19,21 @@ namespace specwire {
 // Thread safety: one thread.
 class Transformer {
  public:
-  // Reads and prepares all weights.
+  // Reads and prepares all weights, and appends to `digest` what decides their
+  // products.
   static absl::StatusOr<std::unique_ptr<Transformer>> Create(
       const ModelConfig& config,
       const GgufWeights& weights,
-      std::unique_ptr<Ops> ops);
+      std::unique_ptr<Ops> ops,
+      Sha256* digest);
 
-  // Computes a pass: writes its rows' keys and values to the cache and returns
+  // Computes a pass: writes its rows' keys and values to the cache, sets `best`
+  // to the arg-max of its best_rows' logits (-1: none is a number) and returns
   // the logits of its logit_rows, [logit_rows, V], valid until the next call.
-  // REQUIRES: 1 to Engine::kMaxRows rows; tokens, positions and blocks are in
-  // range; earlier positions of each sequence are in the cache.
-  absl::Span<const float> Forward(const Pass& pass);
+  // REQUIRES: best.size() == best_rows.size(); 1 to Engine::kMaxRows rows;
+  // tokens, positions and blocks are in range; earlier positions of each
+  // sequence are in the cache.
+  absl::Span<const float> Forward(const Pass& pass, absl::Span<int32_t> best);
 
   Ops& ops() { return *ops_; }
 
@@ -45,7 +49,8 @@ class Transformer {
 
   Transformer(const ModelConfig& config, std::unique_ptr<Ops> ops);
 
-  absl::Status LoadWeights(const GgufWeights& weights);
+  absl::Status LoadWeights(const GgufWeights& weights, Sha256* digest);
+  absl::Status LoadLayers(const GgufWeights& weights, Sha256* digest);
   // Packs the hidden states of `rows` to the front of selected_.
   void SelectRows(absl::Span<const int> rows);
 

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/model/float_control.h"
 #include "common/model/torch_status.h"
 
 namespace specwire {
@@ -53,6 +54,11 @@ absl::Status TransformerEngine::CheckTokens(const ForwardRun& run,
                                                    " is not between 0 and the ",
                                                    count,
                                                    " tokens"));
+  }
+  if (!run.best.empty() &&
+      run.best.size() != static_cast<size_t>(run.num_logits)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        field, "best: holds ", run.best.size(), ", not ", run.num_logits));
   }
   if (run.kv->length() + count > info_.max_model_len) {
     return absl::InvalidArgumentError(
@@ -151,12 +157,24 @@ absl::StatusOr<absl::Span<const float>> TransformerEngine::Forward(
                            .blocks = sequences[i]->blocks()});
       pass.tokens.insert(
           pass.tokens.end(), run.tokens.begin(), run.tokens.end());
+      std::vector<int>& wanted =
+          run.best.empty() ? pass.logit_rows : pass.best_rows;
       for (int left = run.num_logits; left > 0; --left) {
-        pass.logit_rows.push_back(pass.num_rows() - left);
+        wanted.push_back(pass.num_rows() - left);
       }
     }
+    // Cheap, and whatever thread calls may have run a library's code before.
+    SetFloatControl();
     const c10::InferenceMode inference;
-    return transformer_->Forward(pass);
+    std::vector<int32_t> best(pass.best_rows.size());
+    const absl::Span<const float> result =
+        transformer_->Forward(pass, absl::MakeSpan(best));
+    auto next = best.begin();
+    for (const ForwardRun& run : runs) {
+      std::copy_n(next, run.best.size(), run.best.begin());
+      next += static_cast<std::ptrdiff_t>(run.best.size());
+    }
+    return result;
   };
   const auto logits = CatchingTorch("forward pass", compute);
   for (size_t i = 0; i < runs.size(); ++i) {

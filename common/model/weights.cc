@@ -4,7 +4,6 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
-#include <cstring>
 #include <string>
 #include <utility>
 
@@ -48,45 +47,6 @@ absl::Span<float> Values(const at::Tensor& tensor) {
                         static_cast<size_t>(tensor.numel()));
 }
 
-// Rows [first_row, first_row + the tensor's rows) of `out`, [rows, in], are set
-// to the tensor's values.
-absl::Status ExpandRows(const GgufFile& file,
-                        const GgufTensor& tensor,
-                        int64_t first_row,
-                        const at::Tensor& out) {
-  const absl::Status status = ExpandToFloat(
-      tensor,
-      Values(out).subspan(static_cast<size_t>(first_row * out.size(1)),
-                          static_cast<size_t>(tensor.num_elements())));
-  if (!status.ok()) {
-    return absl::Status(status.code(),
-                        absl::StrCat(file.path(), ": ", status.message()));
-  }
-  return absl::OkStatus();
-}
-
-// Undoes llama.cpp's order of query and key rows. Its converter stores row i of
-// a head's first half and row i of the second half next to each other, for a
-// rotary form that pairs neighbours.
-void SplitPairs(const at::Tensor& matrix,
-                int64_t first_row,
-                int num_heads,
-                int head_dim) {
-  const size_t in = static_cast<size_t>(matrix.size(1));
-  const size_t half = static_cast<size_t>(head_dim) / 2;
-  std::vector<float> paired(2 * half * in);
-  for (int head = 0; head < num_heads; ++head) {
-    float* const rows =
-        matrix.data_ptr<float>() +
-        static_cast<size_t>(first_row + int64_t{head} * head_dim) * in;
-    std::copy_n(rows, paired.size(), paired.data());
-    for (size_t i = 0; i < half; ++i) {
-      std::copy_n(&paired[2 * i * in], in, rows + i * in);
-      std::copy_n(&paired[(2 * i + 1) * in], in, rows + (half + i) * in);
-    }
-  }
-}
-
 // The layer number in "blk.<number>.<part>" and the part.
 std::optional<std::pair<int, absl::string_view>> ParseLayerName(
     absl::string_view name) {
@@ -102,6 +62,27 @@ std::optional<std::pair<int, absl::string_view>> ParseLayerName(
 }
 
 }  // namespace
+
+std::optional<GgmlType> WeightMatrix::type() const {
+  if (rows_.empty()) return std::nullopt;
+  const GgmlType type = rows_.front().tensor->type;
+  for (const Row& row : rows_) {
+    if (row.tensor->type != type) return std::nullopt;
+  }
+  return type;
+}
+
+absl::Status WeightMatrix::ExpandRow(int64_t row, absl::Span<float> out) const {
+  const Row& at = rows_[static_cast<size_t>(row)];
+  return ExpandRows(*at.tensor, at.row, 1, out);
+}
+
+absl::Span<const uint8_t> WeightMatrix::RowBytes(int64_t row) const {
+  const Row& at = rows_[static_cast<size_t>(row)];
+  const size_t bytes =
+      at.tensor->data.size() / static_cast<size_t>(at.tensor->num_rows());
+  return at.tensor->data.subspan(static_cast<size_t>(at.row) * bytes, bytes);
+}
 
 absl::StatusOr<GgufWeights> GgufWeights::Create(const GgufFile* file,
                                                 const ModelConfig& config) {
@@ -182,30 +163,24 @@ absl::Status GgufWeights::CheckNoOthers() const {
 absl::StatusOr<at::Tensor> GgufWeights::Vector(absl::string_view name) const {
   SPECWIRE_ASSIGN_OR_RETURN(const GgufTensor* tensor,
                             file_->FindTensor(name, {config_.hidden_size}));
-  at::Tensor row = at::empty({1, config_.hidden_size}, at::kFloat);
-  SPECWIRE_RETURN_IF_ERROR(ExpandRows(*file_, *tensor, 0, row));
-  return row.view({config_.hidden_size});
+  at::Tensor vector = at::empty({config_.hidden_size}, at::kFloat);
+  SPECWIRE_RETURN_IF_ERROR(ExpandToFloat(*tensor, Values(vector)));
+  return vector;
 }
 
-absl::StatusOr<at::Tensor> GgufWeights::VocabularyMatrix(
+absl::StatusOr<WeightMatrix> GgufWeights::VocabularyMatrix(
     absl::string_view name) const {
   SPECWIRE_ASSIGN_OR_RETURN(const GgufTensor* tensor,
                             FindVocabularyMatrix(name));
   // The tokenizer's rows are the first ones.
-  const size_t row_bytes =
-      tensor->data.size() / static_cast<size_t>(tensor->shape[0]);
-  const size_t num_rows = static_cast<size_t>(config_.vocab_size);
-  const GgufTensor rows{tensor->name,
-                        tensor->type,
-                        {config_.vocab_size, config_.hidden_size},
-                        tensor->data.subspan(0, num_rows * row_bytes)};
-  at::Tensor matrix =
-      at::empty({config_.vocab_size, config_.hidden_size}, at::kFloat);
-  SPECWIRE_RETURN_IF_ERROR(ExpandRows(*file_, rows, 0, matrix));
+  WeightMatrix matrix(config_.hidden_size);
+  for (int64_t row = 0; row < config_.vocab_size; ++row) {
+    matrix.Append(tensor, row);
+  }
   return matrix;
 }
 
-absl::StatusOr<at::Tensor> GgufWeights::Embedding() const {
+absl::StatusOr<WeightMatrix> GgufWeights::Embedding() const {
   return VocabularyMatrix(kEmbedding);
 }
 
@@ -213,52 +188,70 @@ absl::StatusOr<at::Tensor> GgufWeights::FinalNorm() const {
   return Vector(kFinalNorm);
 }
 
-absl::StatusOr<std::optional<at::Tensor>> GgufWeights::Head() const {
+absl::StatusOr<std::optional<WeightMatrix>> GgufWeights::Head() const {
   if (FindByName(*file_, kHead) == nullptr) {
-    return std::optional<at::Tensor>();
+    return std::optional<WeightMatrix>();
   }
-  SPECWIRE_ASSIGN_OR_RETURN(at::Tensor head, VocabularyMatrix(kHead));
-  return std::optional<at::Tensor>(std::move(head));
+  SPECWIRE_ASSIGN_OR_RETURN(WeightMatrix head, VocabularyMatrix(kHead));
+  return std::optional<WeightMatrix>(std::move(head));
+}
+
+absl::Status GgufWeights::Append(absl::string_view name,
+                                 int64_t rows,
+                                 WeightMatrix* matrix) const {
+  SPECWIRE_ASSIGN_OR_RETURN(const GgufTensor* tensor,
+                            file_->FindTensor(name, {rows, matrix->columns()}));
+  for (int64_t row = 0; row < rows; ++row) matrix->Append(tensor, row);
+  return absl::OkStatus();
+}
+
+absl::Status GgufWeights::AppendPaired(absl::string_view name,
+                                       int num_heads,
+                                       WeightMatrix* matrix) const {
+  const int64_t dim = config_.head_dim;
+  SPECWIRE_ASSIGN_OR_RETURN(
+      const GgufTensor* tensor,
+      file_->FindTensor(name, {num_heads * dim, matrix->columns()}));
+  // llama.cpp's converter stores row i of a head's first half and row i of the
+  // second half next to each other, for a rotary form that pairs neighbours.
+  for (int64_t head = 0; head < num_heads; ++head) {
+    for (int64_t i = 0; i < dim; ++i) {
+      const int64_t half = i / (dim / 2);
+      matrix->Append(tensor, head * dim + 2 * (i % (dim / 2)) + half);
+    }
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<LayerWeights> GgufWeights::Layer(int layer) const {
   const int64_t width = config_.hidden_size;
   const int64_t ffn = config_.intermediate_size;
-  const int64_t q_size = config_.q_size();
-  const int64_t kv_size = config_.kv_size();
-  LayerWeights weights;
-  SPECWIRE_ASSIGN_OR_RETURN(weights.attention_norm,
-                            Vector(LayerName(layer, "attn_norm.weight")));
-  SPECWIRE_ASSIGN_OR_RETURN(weights.ffn_norm,
-                            Vector(LayerName(layer, "ffn_norm.weight")));
-  weights.qkv = at::empty({q_size + 2 * kv_size, width}, at::kFloat);
-  weights.attention_output = at::empty({width, q_size}, at::kFloat);
-  weights.gate_up = at::empty({2 * ffn, width}, at::kFloat);
-  weights.ffn_down = at::empty({width, ffn}, at::kFloat);
-
-  struct Part {
-    absl::string_view name;
-    int64_t rows;
-    at::Tensor* into;
-    int64_t first_row;
+  const auto name = [layer](absl::string_view part) {
+    return LayerName(layer, part);
   };
-  for (const Part& part :
-       {Part{"attn_q.weight", q_size, &weights.qkv, 0},
-        Part{"attn_k.weight", kv_size, &weights.qkv, q_size},
-        Part{"attn_v.weight", kv_size, &weights.qkv, q_size + kv_size},
-        Part{"attn_output.weight", width, &weights.attention_output, 0},
-        Part{"ffn_gate.weight", ffn, &weights.gate_up, 0},
-        Part{"ffn_up.weight", ffn, &weights.gate_up, ffn},
-        Part{"ffn_down.weight", width, &weights.ffn_down, 0}}) {
-    SPECWIRE_ASSIGN_OR_RETURN(
-        const GgufTensor* tensor,
-        file_->FindTensor(LayerName(layer, part.name),
-                          {part.rows, part.into->size(1)}));
-    SPECWIRE_RETURN_IF_ERROR(
-        ExpandRows(*file_, *tensor, part.first_row, *part.into));
-  }
-  SplitPairs(weights.qkv, 0, config_.num_heads, config_.head_dim);
-  SplitPairs(weights.qkv, q_size, config_.num_kv_heads, config_.head_dim);
+  LayerWeights weights = {.attention_norm = {},
+                          .qkv = WeightMatrix(width),
+                          .attention_output = WeightMatrix(config_.q_size()),
+                          .ffn_norm = {},
+                          .gate_up = WeightMatrix(width),
+                          .ffn_down = WeightMatrix(ffn)};
+  SPECWIRE_ASSIGN_OR_RETURN(weights.attention_norm,
+                            Vector(name("attn_norm.weight")));
+  SPECWIRE_ASSIGN_OR_RETURN(weights.ffn_norm, Vector(name("ffn_norm.weight")));
+  SPECWIRE_RETURN_IF_ERROR(
+      AppendPaired(name("attn_q.weight"), config_.num_heads, &weights.qkv));
+  SPECWIRE_RETURN_IF_ERROR(
+      AppendPaired(name("attn_k.weight"), config_.num_kv_heads, &weights.qkv));
+  SPECWIRE_RETURN_IF_ERROR(
+      Append(name("attn_v.weight"), config_.kv_size(), &weights.qkv));
+  SPECWIRE_RETURN_IF_ERROR(
+      Append(name("attn_output.weight"), width, &weights.attention_output));
+  SPECWIRE_RETURN_IF_ERROR(
+      Append(name("ffn_gate.weight"), ffn, &weights.gate_up));
+  SPECWIRE_RETURN_IF_ERROR(
+      Append(name("ffn_up.weight"), ffn, &weights.gate_up));
+  SPECWIRE_RETURN_IF_ERROR(
+      Append(name("ffn_down.weight"), width, &weights.ffn_down));
   return weights;
 }
 
@@ -279,28 +272,6 @@ absl::StatusOr<std::vector<float>> GgufWeights::RopeFactors() const {
     }
   }
   return factors;
-}
-
-void GgufWeights::AddTo(Sha256* digest) const {
-  std::vector<const GgufTensor*> tensors;
-  for (const GgufTensor& tensor : file_->tensors()) {
-    tensors.push_back(&tensor);
-  }
-  std::sort(tensors.begin(), tensors.end(), [](const auto* a, const auto* b) {
-    return a->name < b->name;
-  });
-  digest->UpdateInt(static_cast<int64_t>(tensors.size()));
-  for (const GgufTensor* tensor : tensors) {
-    digest->UpdateSized(tensor->name);
-    digest->UpdateInt(static_cast<int64_t>(tensor->type));
-    digest->UpdateInt(static_cast<int64_t>(tensor->shape.size()));
-    for (const int64_t size : tensor->shape) {
-      digest->UpdateInt(size);
-    }
-    digest->UpdateSized(
-        absl::string_view(reinterpret_cast<const char*>(tensor->data.data()),
-                          tensor->data.size()));
-  }
 }
 
 }  // namespace specwire

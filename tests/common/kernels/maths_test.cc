@@ -43,6 +43,66 @@ TEST(MathsTest, LogIsWithinTwoUnitsOfTheLastPlace) {
   }
 }
 
+// Zero has no last place of its own.
+void ExpectSinCos(double x) {
+  double sin;
+  double cos;
+  SinCos(x, &sin, &cos);
+  const auto exact = static_cast<long double>(x);
+  ASSERT_LE(UlpError(sin, std::sin(exact)), 2) << x;
+  ASSERT_LE(UlpError(cos, std::cos(exact)), 2) << x;
+}
+
+TEST(MathsTest, SinCosIsWithinTwoUnitsOfTheLastPlace) {
+  std::mt19937_64 random(3);
+  std::uniform_real_distribution<double> wide(-1.6e6, 1.6e6);
+  std::uniform_real_distribution<double> narrow(-10, 10);
+  std::uniform_real_distribution<double> exponent(-60, 14);
+  for (int i = 0; i < 600000; ++i) {
+    const double x = i % 3 == 0   ? wide(random)
+                     : i % 3 == 1 ? narrow(random)
+                                  : std::exp(exponent(random));
+    ASSERT_NO_FATAL_FAILURE(ExpectSinCos(x));
+  }
+}
+
+// What the rotary tables ask for: a position times a float32 frequency.
+TEST(MathsTest, SinCosIsWithinTwoUnitsForRotaryAngles) {
+  for (int position = 0; position < 131072; position += 37) {
+    for (int i = 0; i < 32; ++i) {
+      const float frequency = std::pow(10000.0f, -static_cast<float>(i) / 32);
+      const float angle = static_cast<float>(position) * frequency;
+      ASSERT_NO_FATAL_FAILURE(ExpectSinCos(static_cast<double>(angle)));
+    }
+  }
+}
+
+// Where sine or cosine nearly vanishes and the reduction must keep its bits.
+// Within 1e-6 of the largest multiples the long double's own sine is still
+// good: its reduction is that of a far longer pi.
+TEST(MathsTest, SinCosIsWithinTwoUnitsNearMultiplesOfHalfPi) {
+  const long double half_pi = std::acos(0.0L);
+  std::mt19937_64 random(4);
+  for (int64_t i = 0; i < 200000; ++i) {
+    // All of the first ones, then some of the rest.
+    const int64_t n = i < 50000 ? i : static_cast<int64_t>(random() % 1018000);
+    auto x = static_cast<double>(static_cast<long double>(n) * half_pi);
+    // Some doubles away from it, or the nearest.
+    for (auto steps = static_cast<int>(random() % 4); steps > 0; --steps) {
+      x = std::nextafter(x, random() % 2 == 0 ? 0.0 : 2e6);
+    }
+    ASSERT_NO_FATAL_FAILURE(ExpectSinCos(i % 2 == 0 ? x : -x));
+  }
+}
+
+TEST(MathsTest, SinCosOfZero) {
+  double sin;
+  double cos;
+  SinCos(0, &sin, &cos);
+  EXPECT_EQ(sin, 0);
+  EXPECT_EQ(cos, 1);
+}
+
 TEST(MathsTest, EdgesAreWhatIeeeSays) {
   const double infinity = std::numeric_limits<double>::infinity();
   EXPECT_EQ(Exp(0), 1);

@@ -15,6 +15,7 @@
 
 #include "absl/strings/escaping.h"
 #include "common/base/sha256.h"
+#include "common/kernels/half.h"
 #include "common/model/gguf.h"
 #include "nlohmann/json.hpp"
 

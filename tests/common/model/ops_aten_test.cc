@@ -51,6 +51,25 @@ class AtenOpsTest : public ::testing::TestWithParam<bool> {
     return tensor;
   }
 
+  // The operations' own form of a float32 matrix.
+  std::unique_ptr<LinearWeight> Prepare(const at::Tensor& values) {
+    const GgufTensor tensor = {
+        "matrix",
+        GgmlType::kF32,
+        {values.size(0), values.size(1)},
+        absl::MakeConstSpan(
+            reinterpret_cast<const uint8_t*>(values.data_ptr<float>()),
+            static_cast<size_t>(values.numel()) * sizeof(float))};
+    WeightMatrix matrix(values.size(1));
+    for (int64_t row = 0; row < values.size(0); ++row) {
+      matrix.Append(&tensor, row);
+    }
+    Sha256 digest;
+    auto weight = ops_->PrepareLinear(matrix, &digest);
+    EXPECT_TRUE(weight.ok()) << weight.status();
+    return weight.ok() ? *std::move(weight) : nullptr;
+  }
+
   const ModelConfig config_ = SmallConfig();
   std::mt19937 random_{3};
   std::unique_ptr<Ops> ops_;
@@ -70,7 +89,7 @@ double Dot(const float* a, const float* b, int64_t n) {
 
 TEST_P(AtenOpsTest, EmbedCopiesTheTokensRows) {
   const at::Tensor table = Random(10, 24);
-  const auto weight = ops_->PrepareLinear(table);
+  const auto weight = Prepare(table);
   const at::Tensor x = at::zeros({kRows, 24}, at::kFloat);
   ops_->Embed(*weight, {9, 0, 9}, x);
   for (const auto& [row, token] : {std::pair(0, 9), {1, 0}, {2, 9}}) {
@@ -85,7 +104,7 @@ TEST_P(AtenOpsTest, NormLinearMatchesTheFormula) {
   const at::Tensor x = Random(kRows, 24);
   const at::Tensor norm = Random(1, 24);
   const at::Tensor matrix = Random(kOut, 24);
-  const auto weight = ops_->PrepareLinear(matrix);
+  const auto weight = Prepare(matrix);
   const at::Tensor y = at::zeros({kRows, kOut}, at::kFloat);
   constexpr int kUsed = 11;
   ops_->NormLinear(x, norm.view({24}), *weight, kUsed, y);
@@ -107,7 +126,7 @@ TEST_P(AtenOpsTest, NormLinearMatchesTheFormula) {
 TEST_P(AtenOpsTest, LinearAddAddsToTheFirstRowsOnly) {
   const at::Tensor x = Random(kRows, 24);
   const at::Tensor matrix = Random(24, 24);
-  const auto weight = ops_->PrepareLinear(matrix);
+  const auto weight = Prepare(matrix);
   const at::Tensor residual = Random(kRows, 24);
   const at::Tensor before = residual.clone();
   ops_->LinearAdd(x, *weight, 5, residual);
@@ -125,7 +144,7 @@ TEST_P(AtenOpsTest, LinearAddAddsToTheFirstRowsOnly) {
 TEST_P(AtenOpsTest, GatedLinearAddMatchesTheFormula) {
   const at::Tensor gate_up = Random(kRows, 80);
   const at::Tensor matrix = Random(24, 40);
-  const auto weight = ops_->PrepareLinear(matrix);
+  const auto weight = Prepare(matrix);
   const at::Tensor residual = at::zeros({kRows, 24}, at::kFloat);
   ops_->GatedLinearAdd(gate_up, *weight, 9, residual);
   for (int row = 0; row < 9; ++row) {
@@ -227,7 +246,7 @@ TEST_P(AtenOpsTest, PoisonShowsInRowsThatReadIt) {
 TEST_P(AtenOpsTest, ARowIsTheSameAtEveryPlaceAndInEveryCrowd) {
   for (const int out : {16, 100, 200, 413}) {
     const at::Tensor norm = Random(1, 24).view({24});
-    const auto weight = ops_->PrepareLinear(Random(out, 24));
+    const auto weight = Prepare(Random(out, 24));
     const at::Tensor row = Random(1, 24);
     const at::Tensor alone = at::zeros({kRows, 24}, at::kFloat);
     const at::Tensor expected = at::zeros({kRows, out}, at::kFloat);

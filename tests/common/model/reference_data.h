@@ -20,21 +20,25 @@
 namespace specwire {
 
 // What the default model computes, checked against tests/data/reference. The
-// tolerances are those of that data: 2e-3 for a logit or a log-probability,
-// 98 for the sum of a row's logits, 0.1 % for a perplexity.
+// tolerances are those of that data for a float32 engine: 2e-3 for a logit or a
+// log-probability, 98 for the sum of a row's logits, 0.1 % for a perplexity. A
+// suite for another engine has its own SetUpTestSuite.
 //
 // Skipped, with a line that says so, where the model file is absent.
 class ReferenceTest : public ::testing::Test {
  protected:
   using Tokens = std::vector<int32_t>;
 
-  static void SetUpTestSuite() {
+  static void SetUpTestSuite() { LoadSuiteEngine("reference"); }
+  static void LoadSuiteEngine(const std::string& name) {
     const std::string path =
         SPECWIRE_MODEL_DIR "/SmolLM2-135M-Instruct.Q4_1.gguf";
     if (!std::filesystem::exists(path)) {
       return;
     }
-    auto engine = LoadEngine(path, {});
+    EngineOptions options;
+    options.engine = name;
+    auto engine = LoadEngine(path, options);
     ASSERT_TRUE(engine.ok()) << engine.status();
     engine_ = engine->release();
   }

@@ -1,0 +1,557 @@
+// SPDX-License-Identifier: Apache-2.0
+// No #pragma once: each instruction set's file includes this once, inside an
+// unnamed namespace, after it has defined Lanes and its operations.
+//
+// All that is computed in 16 float lanes, written once. A dot product or a sum
+// over n values gives lane i the elements i, i + 16, ... by fused multiply-add
+// in ascending order, and folds the lanes 8, 4, 2, 1. Nothing here may call an
+// inline or template function of a library: see kernels.h.
+
+constexpr int kLanes = 16;
+
+// What the quantised value 127 stands for must be larger than this; smaller
+// groups are all zero.
+constexpr float kLeastAbsMax = 0x1p-100f;
+constexpr uint32_t kInfinityBits = 0x7f800000u;
+
+inline float BitsToFloat(uint32_t bits) {
+  float value;
+  __builtin_memcpy(&value, &bits, sizeof(value));
+  return value;
+}
+
+inline uint32_t FloatToBits(float value) {
+  uint32_t bits;
+  __builtin_memcpy(&bits, &value, sizeof(bits));
+  return bits;
+}
+
+inline int64_t RoundUp16(int64_t n) { return (n + 15) / 16 * 16; }
+
+// The first `n` lanes from memory, zeros behind them.
+inline Lanes LoadFirst(const float* from, int64_t n) {
+  if (n >= kLanes) return Load(from);
+  float padded[kLanes] = {};
+  for (int64_t i = 0; i < n; ++i) padded[i] = from[i];
+  return Load(padded);
+}
+
+inline void StoreFirst(float* to, Lanes value, int64_t n) {
+  if (n >= kLanes) return Store(to, value);
+  float padded[kLanes];
+  Store(padded, value);
+  for (int64_t i = 0; i < n; ++i) to[i] = padded[i];
+}
+
+inline float Fold(Lanes value) {
+  float lanes[kLanes];
+  Store(lanes, value);
+  for (int width = kLanes / 2; width > 0; width /= 2) {
+    for (int i = 0; i < width; ++i) lanes[i] = lanes[i] + lanes[i + width];
+  }
+  return lanes[0];
+}
+
+// e^x: x = n ln 2 + r, Taylor series of e^r to r^7 (next term below 2^-27).
+// 0 below -87, e^88 above 88.
+inline Lanes Exp(Lanes x) {
+  // In this order of operands what is not a number stays none.
+  const Lanes bounded = Min(Set(88.0f), Max(Set(-87.0f), x));
+  const Lanes n = RoundEven(Mul(bounded, Set(0x1.715476p+0f)));
+  // ln 2 in two parts; the first has so few bits that n times it is exact.
+  Lanes r = Fma(n, Set(-0x1.62e4p-1f), bounded);
+  r = Fma(n, Set(-0x1.7f7d1cp-20f), r);
+  Lanes p = Set(1.0f / 5040.0f);
+  p = Fma(p, r, Set(1.0f / 720.0f));
+  p = Fma(p, r, Set(1.0f / 120.0f));
+  p = Fma(p, r, Set(1.0f / 24.0f));
+  p = Fma(p, r, Set(1.0f / 6.0f));
+  p = Fma(p, r, Set(0.5f));
+  p = Fma(p, r, Set(1.0f));
+  p = Fma(p, r, Set(1.0f));
+  return ZeroWhereLess(Mul(p, PowerOfTwo(n)), x, Set(-87.0f));
+}
+
+void ExpAll(const float* x, int64_t n, float* out) {
+  for (int64_t i = 0; i < n; i += kLanes) {
+    StoreFirst(out + i, Exp(LoadFirst(x + i, n - i)), n - i);
+  }
+}
+
+// One group of 32 values.
+inline void QuantizeGroup(Lanes low,
+                          Lanes high,
+                          const QuantizedRows& out,
+                          int64_t row,
+                          int64_t group) {
+  QuantizedGroup& to = out.rows[row * out.groups + group];
+  // Bits of absolute values order as the values do, with NaN on top.
+  const uint32_t bits = MaxAbsBits(low, high);
+  const float abs_max = BitsToFloat(bits);
+  if (bits >= kInfinityBits || abs_max < kLeastAbsMax) {
+    for (int i = 0; i < kGroupSize; ++i) to.values[i] = 0;
+    to.offset = 0;
+    // What is not a number stays none: 0 * NaN.
+    to.scale = bits >= kInfinityBits ? BitsToFloat(0x7fc00000u) : 0.0f;
+    to.scaled_sum = to.scale;
+    return;
+  }
+  const float scale = abs_max / 127.0f;
+  const Lanes divisor = Set(scale);
+  const int32_t sum = StoreInt8(to.values, Div(low, divisor)) +
+                      StoreInt8(to.values + kLanes, Div(high, divisor));
+  to.scale = scale;
+  to.offset = -128 * sum;
+  to.scaled_sum = static_cast<float>(sum) * scale;
+}
+
+void Quantize(const float* x,
+              int64_t n,
+              const QuantizedRows& out,
+              int64_t row) {
+  for (int64_t g = 0; g < out.groups; ++g) {
+    const int64_t i = g * kGroupSize;
+    QuantizeGroup(LoadFirst(x + i, n - i),
+                  LoadFirst(x + i + kLanes, n - i - kLanes),
+                  out,
+                  row,
+                  g);
+  }
+}
+
+void RmsNormQuantize(const float* x,
+                     const float* norm,
+                     int64_t n,
+                     float eps,
+                     const QuantizedRows& out,
+                     int64_t row) {
+  Lanes squares = Set(0.0f);
+  for (int64_t i = 0; i < n; i += kLanes) {
+    const Lanes v = LoadFirst(x + i, n - i);
+    squares = Fma(v, v, squares);
+  }
+  const float mean = Fold(squares) / static_cast<float>(n);
+  const Lanes scale = Set(1.0f / SquareRoot(mean + eps));
+  const auto normed = [&](int64_t i) {
+    return Mul(Mul(LoadFirst(x + i, n - i), scale), LoadFirst(norm + i, n - i));
+  };
+  for (int64_t g = 0; g < out.groups; ++g) {
+    const int64_t i = g * kGroupSize;
+    QuantizeGroup(normed(i), normed(i + kLanes), out, row, g);
+  }
+}
+
+void GateQuantize(const float* gate_up,
+                  int64_t n,
+                  const QuantizedRows& out,
+                  int64_t row) {
+  const Lanes one = Set(1.0f);
+  const auto gated = [&](int64_t i) {
+    const Lanes gate = LoadFirst(gate_up + i, n - i);
+    const Lanes up = LoadFirst(gate_up + n + i, n - i);
+    const Lanes silu = Div(gate, Add(one, Exp(Sub(Set(0.0f), gate))));
+    return Mul(silu, up);
+  };
+  for (int64_t g = 0; g < out.groups; ++g) {
+    const int64_t i = g * kGroupSize;
+    QuantizeGroup(gated(i), gated(i + kLanes), out, row, g);
+  }
+}
+
+void Rotate(float* head, const float* cos, const float* sin, int64_t half) {
+  for (int64_t i = 0; i < half; i += kLanes) {
+    const int64_t left = half - i;
+    const Lanes a = LoadFirst(head + i, left);
+    const Lanes b = LoadFirst(head + half + i, left);
+    const Lanes c = LoadFirst(cos + i, left);
+    const Lanes s = LoadFirst(sin + i, left);
+    StoreFirst(head + i, Sub(Mul(a, c), Mul(b, s)), left);
+    StoreFirst(head + half + i, Add(Mul(b, c), Mul(a, s)), left);
+  }
+}
+
+// Half precision has no room above 65504; what is not a number stays none.
+inline Lanes BoundToHalf(Lanes x) {
+  return Min(Set(65504.0f), Max(Set(-65504.0f), x));
+}
+
+void StoreKv(const float* key,
+             const float* value,
+             int64_t head_dim,
+             int slot,
+             uint16_t* block) {
+  uint16_t halves[kLanes];
+  uint16_t* const values =
+      block + head_dim * kKvSlots + slot * RoundUp16(head_dim);
+  for (int64_t i = 0; i < head_dim; i += kLanes) {
+    const int64_t left = head_dim - i;
+    StoreHalf(halves, BoundToHalf(LoadFirst(key + i, left)));
+    for (int64_t j = 0; j < (left < kLanes ? left : kLanes); ++j) {
+      block[(i + j) * kKvSlots + slot] = halves[j];
+    }
+    StoreHalf(values + i, BoundToHalf(LoadFirst(value + i, left)));
+  }
+}
+
+// Products of N queries with the 16 keys of a block, one key a lane. Element i
+// belongs to partial sum i mod 16. This gives the fold of partial sums kFirst,
+// kFirst + kStep, ...; all of them for kFirst 0, kStep 1. kDim is head_dim if
+// that is a common one (so that all loops are unrolled), or else 0.
+template <int N, int kDim, int kFirst = 0, int kStep = 1>
+inline void DotKeys(const uint16_t* keys,
+                    const float* const* queries,
+                    int64_t head_dim,
+                    Lanes* dots) {
+  if constexpr (kStep < kLanes) {
+    Lanes others[N];
+    DotKeys<N, kDim, kFirst, 2 * kStep>(keys, queries, head_dim, dots);
+    DotKeys<N, kDim, kFirst + kStep, 2 * kStep>(
+        keys, queries, head_dim, others);
+    for (int q = 0; q < N; ++q) dots[q] = Add(dots[q], others[q]);
+  } else {
+    for (int q = 0; q < N; ++q) dots[q] = Set(0.0f);
+    const int64_t dim = kDim > 0 ? kDim : head_dim;
+    for (int64_t i = kFirst; i < dim; i += kLanes) {
+      const Lanes key = LoadHalf(keys + i * kKvSlots);
+      for (int q = 0; q < N; ++q) {
+        dots[q] = Fma(Set(queries[q][i]), key, dots[q]);
+      }
+    }
+  }
+}
+
+// Adds weights[q][slot] * value to the sums of N outputs, for `slots` slots in
+// ascending order and `width` vectors of a value, at most 4.
+template <int N>
+inline void AddValues(const uint16_t* values,
+                      int64_t stride,
+                      int slots,
+                      int width,
+                      const float* const* weights,
+                      float* const* sums) {
+  Lanes acc[N][4];
+  for (int q = 0; q < N; ++q) {
+    for (int j = 0; j < 4; ++j) {
+      acc[q][j] = j < width ? Load(sums[q] + j * kLanes) : Set(0.0f);
+    }
+  }
+  if (width == 4) {
+    for (int slot = 0; slot < slots; ++slot) {
+      const uint16_t* const value = values + slot * stride;
+      Lanes v[4];
+      for (int j = 0; j < 4; ++j) v[j] = LoadHalf(value + j * kLanes);
+      for (int q = 0; q < N; ++q) {
+        const Lanes weight = Set(weights[q][slot]);
+        for (int j = 0; j < 4; ++j) acc[q][j] = Fma(weight, v[j], acc[q][j]);
+      }
+    }
+  } else {
+    for (int slot = 0; slot < slots; ++slot) {
+      for (int j = 0; j < width; ++j) {
+        const Lanes v = LoadHalf(values + slot * stride + j * kLanes);
+        for (int q = 0; q < N; ++q) {
+          acc[q][j] = Fma(Set(weights[q][slot]), v, acc[q][j]);
+        }
+      }
+    }
+  }
+  for (int q = 0; q < N; ++q) {
+    for (int j = 0; j < width; ++j) Store(sums[q] + j * kLanes, acc[q][j]);
+  }
+}
+
+// What a chunk of positions gives a query: weights e^(score - max), their sum,
+// and the sum of weight * value.
+struct Partial {
+  float* scores;  // [kAttendChunk], then the weights
+  float* sums;    // [padded_dim]
+  float* max;
+  float* weight;  // the sum of the weights
+};
+
+// One query head of one row.
+struct Query {
+  const float* query;
+  float* scratch;
+  int length;  // positions that it sees
+};
+
+// All query heads of all rows of an AttendArgs, row by row. A table, because
+// finding a query's row takes a division, which is as slow as a block's scores.
+struct QueryList {
+  explicit QueryList(const AttendArgs& of)
+      : args(&of), padded_dim(RoundUp16(of.head_dim)) {
+    const int64_t chunks =
+        (of.first_position + of.rows + kAttendChunk - 1) / kAttendChunk;
+    for (int row = 0; row < of.rows; ++row) {
+      for (int head = 0; head < of.heads; ++head) {
+        queries[size] = {
+            of.queries + row * of.query_stride + int64_t{head} * of.head_dim,
+            of.scratch + size * chunks * PartialFloats(),
+            of.first_position + row + 1};
+        ++size;
+      }
+    }
+  }
+  int64_t PartialFloats() const { return kAttendChunk + padded_dim + kLanes; }
+  Partial At(int query, int chunk) const {
+    float* const from = queries[query].scratch + chunk * PartialFloats();
+    float* const sums = from + kAttendChunk;
+    return {from, sums, sums + padded_dim, sums + padded_dim + 1};
+  }
+  // Positions of a chunk that a query sees; none if not positive.
+  int LengthIn(int query, int chunk) const {
+    const int left = queries[query].length - chunk * kAttendChunk;
+    return left < kAttendChunk ? left : kAttendChunk;
+  }
+  const uint16_t* Keys(int block) const {
+    return args->cache + args->blocks[block] * args->block_stride;
+  }
+  const uint16_t* Values(int block) const {
+    return Keys(block) + int64_t{args->head_dim} * kKvSlots;
+  }
+
+  const AttendArgs* args;
+  int64_t padded_dim;
+  int size = 0;
+  Query queries[kMaxAttendQueries];
+};
+
+// Asks for memory that will be read soon. Blocks lie anywhere, and a block is
+// not read in order, so that the processor would not ask by itself.
+inline void Fetch(const uint16_t* from, int64_t count) {
+  constexpr int64_t kLine = 64 / sizeof(uint16_t);
+  for (int64_t i = 0; i < count; i += kLine) __builtin_prefetch(from + i);
+}
+
+// How many blocks ahead of the arithmetic keys and values are fetched.
+constexpr int kBlocksAhead = 4;
+
+constexpr int kChunkBlocks = kAttendChunk / kKvSlots;
+
+template <int N, int kDim>
+inline void ScoreTogether(const QueryList& list, int block, int first) {
+  const float* queries[N];
+  for (int q = 0; q < N; ++q) queries[q] = list.queries[first + q].query;
+  Lanes dots[N];
+  DotKeys<N, kDim>(list.Keys(block), queries, list.args->head_dim, dots);
+  for (int q = 0; q < N; ++q) {
+    // Lanes behind a row's own position are stored, but never read.
+    Store(list.At(first + q, block / kChunkBlocks).scores +
+              block % kChunkBlocks * kKvSlots,
+          Mul(dots[q], Set(list.args->scale)));
+  }
+}
+
+// As many queries at once as the registers hold, then the rest.
+template <int N, int kDim>
+inline void ScoreAll(const QueryList& list, int block, int first) {
+  for (; first + N <= list.size; first += N) {
+    ScoreTogether<N, kDim>(list, block, first);
+  }
+  if constexpr (N > 1) ScoreAll<N - 1, kDim>(list, block, first);
+}
+
+template <int kDim>
+inline void ScoreBlocks(const QueryList& list, int first_block, int end_block) {
+  const int64_t num_keys = int64_t{list.args->head_dim} * kKvSlots;
+  for (int i = 0; i < kBlocksAhead && first_block + i < end_block; ++i) {
+    Fetch(list.Keys(first_block + i), num_keys);
+  }
+  for (int block = first_block; block < end_block; ++block) {
+    if (block + kBlocksAhead < end_block) {
+      Fetch(list.Keys(block + kBlocksAhead), num_keys);
+    }
+    ScoreAll<kQueriesTogether, kDim>(list, block, 0);
+  }
+}
+
+// Scores become weights.
+inline void Weigh(const Partial& partial, int length) {
+  float* const scores = partial.scores;
+  const int full = length / kLanes * kLanes;
+  Lanes largest = Set(-BitsToFloat(kInfinityBits));
+  for (int i = 0; i < full; i += kLanes) {
+    largest = Max(largest, Load(scores + i));
+  }
+  float max = MaxLane(largest);
+  for (int i = full; i < length; ++i) {
+    if (scores[i] > max) max = scores[i];
+  }
+  const Lanes shift = Set(max);
+  Lanes sum = Set(0.0f);
+  for (int i = 0; i < full; i += kLanes) {
+    const Lanes weight = Exp(Sub(Load(scores + i), shift));
+    Store(scores + i, weight);
+    sum = Add(sum, weight);
+  }
+  if (full < length) {
+    StoreFirst(scores + full,
+               Exp(Sub(LoadFirst(scores + full, length - full), shift)),
+               length - full);
+    // A lane without a position adds +0 to a sum that is never -0.
+    sum = Add(sum, LoadFirst(scores + full, length - full));
+  }
+  *partial.max = max;
+  *partial.weight = Fold(sum);
+}
+
+// Columns [column, column + 16 * width) of a block's values, width <= 4.
+template <int N>
+inline void MixTogether(
+    const QueryList& list, int block, int first, int64_t column, int width) {
+  const int chunk = block / kChunkBlocks;
+  const int slot = block % kChunkBlocks * kKvSlots;
+  const float* weights[N];
+  float* sums[N];
+  int slots[N];
+  bool whole = true;
+  for (int q = 0; q < N; ++q) {
+    const Partial partial = list.At(first + q, chunk);
+    weights[q] = partial.scores + slot;
+    sums[q] = partial.sums + column;
+    slots[q] = list.LengthIn(first + q, chunk) - slot;
+    whole = whole && slots[q] >= kKvSlots;
+  }
+  const uint16_t* const values = list.Values(block) + column;
+  if (whole) {
+    AddValues<N>(values, list.padded_dim, kKvSlots, width, weights, sums);
+    return;
+  }
+  // Rows that end in this block, or ended before it.
+  for (int q = 0; q < N; ++q) {
+    if (slots[q] <= 0) continue;
+    AddValues<1>(values,
+                 list.padded_dim,
+                 slots[q] < kKvSlots ? slots[q] : kKvSlots,
+                 width,
+                 &weights[q],
+                 &sums[q]);
+  }
+}
+
+template <int N>
+inline void MixAll(
+    const QueryList& list, int block, int first, int64_t column, int width) {
+  for (; first + N <= list.size; first += N) {
+    MixTogether<N>(list, block, first, column, width);
+  }
+  if constexpr (N > 1) MixAll<N - 1>(list, block, first, column, width);
+}
+
+void AttendToChunk(const QueryList& list, int chunk) {
+  const AttendArgs& args = *list.args;
+  const int first_block = chunk * kChunkBlocks;
+  const int num_blocks =
+      (args.first_position + args.rows + kKvSlots - 1) / kKvSlots;
+  const int end_block = first_block + kChunkBlocks < num_blocks
+                            ? first_block + kChunkBlocks
+                            : num_blocks;
+  switch (args.head_dim) {
+    case 64:
+      ScoreBlocks<64>(list, first_block, end_block);
+      break;
+    case 128:
+      ScoreBlocks<128>(list, first_block, end_block);
+      break;
+    default:
+      ScoreBlocks<0>(list, first_block, end_block);
+      break;
+  }
+  const int64_t num_values = list.padded_dim * kKvSlots;
+  for (int i = 0; i < kBlocksAhead && first_block + i < end_block; ++i) {
+    Fetch(list.Values(first_block + i), num_values);
+  }
+  for (int i = 0; i < list.size; ++i) {
+    const int length = list.LengthIn(i, chunk);
+    if (length <= 0) continue;
+    const Partial partial = list.At(i, chunk);
+    Weigh(partial, length);
+    for (int64_t j = 0; j < list.padded_dim; j += kLanes) {
+      Store(partial.sums + j, Set(0.0f));
+    }
+  }
+  for (int block = first_block; block < end_block; ++block) {
+    if (block + kBlocksAhead < end_block) {
+      Fetch(list.Values(block + kBlocksAhead), num_values);
+    } else if (block + kBlocksAhead < num_blocks) {
+      // The next chunk's first keys.
+      Fetch(list.Keys(block + kBlocksAhead), int64_t{args.head_dim} * kKvSlots);
+    }
+    for (int64_t column = 0; column < list.padded_dim; column += 4 * kLanes) {
+      const int64_t left = (list.padded_dim - column) / kLanes;
+      MixAll<kQueriesTogether>(
+          list, block, 0, column, left < 4 ? static_cast<int>(left) : 4);
+    }
+  }
+}
+
+// Adds the chunks' sums up in ascending order, always to the larger maximum of
+// what came before and what comes.
+void FoldChunks(const QueryList& list) {
+  const AttendArgs& args = *list.args;
+  for (int i = 0; i < list.size; ++i) {
+    const Partial total = list.At(i, 0);
+    Lanes max = Set(*total.max);
+    Lanes weight = Set(*total.weight);
+    for (int chunk = 1; list.LengthIn(i, chunk) > 0; ++chunk) {
+      const Partial next = list.At(i, chunk);
+      const Lanes next_max = Set(*next.max);
+      const Lanes new_max = Max(max, next_max);
+      const Lanes old_factor = Exp(Sub(max, new_max));
+      const Lanes next_factor = Exp(Sub(next_max, new_max));
+      weight = Fma(weight, old_factor, Mul(Set(*next.weight), next_factor));
+      for (int64_t j = 0; j < list.padded_dim; j += kLanes) {
+        Store(total.sums + j,
+              Fma(Load(total.sums + j),
+                  old_factor,
+                  Mul(Load(next.sums + j), next_factor)));
+      }
+      max = new_max;
+    }
+    const Lanes inverse = Div(Set(1.0f), weight);
+    float* const out = args.out + (i / args.heads) * args.out_stride +
+                       int64_t{i % args.heads} * args.head_dim;
+    for (int64_t j = 0; j < args.head_dim; j += kLanes) {
+      StoreFirst(
+          out + j, Mul(Load(total.sums + j), inverse), args.head_dim - j);
+    }
+  }
+}
+
+void Attend(const AttendArgs& args) {
+  const QueryList list(args);
+  const int length = args.first_position + args.rows;
+  for (int chunk = 0; chunk * kAttendChunk < length; ++chunk) {
+    AttendToChunk(list, chunk);
+  }
+  FoldChunks(list);
+}
+
+void AttendChunk(const AttendArgs& args, int chunk) {
+  AttendToChunk(QueryList(args), chunk);
+}
+
+void AttendFold(const AttendArgs& args) { FoldChunks(QueryList(args)); }
+
+float MaxOf(const float* values, int64_t n) {
+  Lanes largest = Set(-BitsToFloat(kInfinityBits));
+  int64_t i = 0;
+  // Max keeps its second operand where the first is not a number.
+  for (; i + kLanes <= n; i += kLanes) {
+    largest = Max(Load(values + i), largest);
+  }
+  float top = MaxLane(largest);
+  for (; i < n; ++i) {
+    if (values[i] > top) top = values[i];
+  }
+  return top;
+}
+
+int64_t ArgMax(const float* values, int64_t n) {
+  const float top = MaxOf(values, n);
+  for (int64_t i = 0; i < n; ++i) {
+    if (values[i] == top) return i;
+  }
+  return -1;
+}
