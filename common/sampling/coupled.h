@@ -2,9 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "absl/types/span.h"
+#include "common/sampling/history.h"
 #include "common/sampling/params.h"
+#include "common/sampling/pipeline.h"
+#include "common/sampling/row_maxima.h"
 
 namespace specwire {
 
@@ -13,28 +17,54 @@ namespace specwire {
 //   argmax_v (l_t(v) + g(seed, t, v))
 // over the tokens that survive the pipeline, where l is the log-probability and
 // g Gumbel noise keyed by seed, position, token and choice; lowest id on a tie.
-// At temperature 0 it is the arg-max of the logits. Target and drafter use the
-// same class, each on its own logits, so a draft token is right if it is equal.
+// At temperature 0 it is the arg-max of the processed logits. Target and
+// drafter use the same class, each on its own logits, so a draft token is right
+// if it is equal.
 //
-// Thread safety: const methods from any thread.
+// One for each sequence. What it chooses is a pure function of logits, history
+// and parameters; it remembers counts and memory only to be quick.
+//
+// Thread safety: one thread at a time.
 class CoupledSampler {
  public:
   // `choice` is the index of this sample among the request's n.
-  CoupledSampler(SamplingParams params, int32_t choice);
+  CoupledSampler(SamplingParams params,
+                 int32_t choice,
+                 SequenceContext context = {});
 
-  // The token at `position` given the target's logits there, [vocab_size] f32;
-  // -1 if no logit is a number.
-  // REQUIRES: logits is not empty, position >= 0.
-  int32_t Choose(absl::Span<const float> logits, int position) const;
+  // The token at history.position() given the target's logits there,
+  // [vocab_size] f32; -1 if no logit is above -infinity. REQUIRES: logits is
+  // not empty.
+  int32_t Choose(absl::Span<const float> logits, const TokenHistory& history);
 
-  const SamplingParams& params() const { return params_; }
+  // True if Choose() at this position is the arg-max of the raw logits, which
+  // then need not be written down.
+  bool IsPlainArgMax(int position) const {
+    return pipeline_.greedy() && !pipeline_.ProcessesAt(position);
+  }
+
+  const SamplingParams& params() const { return pipeline_.params(); }
 
  private:
-  SamplingParams params_;
+  class Race;
+
+  // Enters all that could win without looking at all.
+  void EnterUncut(absl::Span<const float> row, Race* race);
+  void EnterLikeliest(absl::Span<const float> row, Race* race);
+  // Enters those of groups [begin, end) whose noise could suffice.
+  void EnterGroups(absl::Span<const float> row,
+                   size_t begin,
+                   size_t end,
+                   Race* race);
+
+  Pipeline pipeline_;
   int32_t choice_;
-  bool greedy_;
-  // No token is cut, so there is no need to list the survivors.
-  bool uncut_;
+  double temperature_;
+  RowMaxima maxima_;
+  // Scratch.
+  std::vector<uint32_t> groups_;
+  std::vector<uint32_t> thresholds_;
+  std::vector<uint32_t> hits_;
 };
 
 }  // namespace specwire

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstddef>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "common/base/status_macros.h"
@@ -19,13 +20,6 @@ absl::Status OutOfRange(absl::string_view field,
                         absl::string_view range) {
   return absl::InvalidArgumentError(
       absl::StrCat(field, ": must be ", range, ", got ", value));
-}
-
-absl::Status NotSupported(absl::string_view field,
-                          absl::string_view value,
-                          absl::string_view instead) {
-  return absl::InvalidArgumentError(
-      absl::StrCat(field, ": ", value, " is not supported yet; ", instead));
 }
 
 // Comparisons are written so that NaN fails them.
@@ -65,24 +59,27 @@ absl::Status CheckToken(absl::string_view field, int32_t token, int vocab) {
       absl::StrCat(field, ": token id ", token, " is not in [0, ", vocab, ")"));
 }
 
-absl::Status CheckSamplingSupported(const SamplingParams& params) {
-  if (params.repetition_penalty != 1) {
-    return NotSupported("repetition_penalty",
-                        absl::StrCat(params.repetition_penalty),
-                        "pass 1 for off");
+absl::Status CheckLogitBias(const std::vector<LogitBias>& logit_bias,
+                            int vocab_size) {
+  if (logit_bias.size() > static_cast<size_t>(kMaxLogitBiases)) {
+    return absl::InvalidArgumentError(absl::StrCat("logit_bias: at most ",
+                                                   kMaxLogitBiases,
+                                                   " entries allowed, got ",
+                                                   logit_bias.size()));
   }
-  if (params.frequency_penalty != 0) {
-    return NotSupported("frequency_penalty",
-                        absl::StrCat(params.frequency_penalty),
-                        "pass 0 for off");
-  }
-  if (params.presence_penalty != 0) {
-    return NotSupported("presence_penalty",
-                        absl::StrCat(params.presence_penalty),
-                        "pass 0 for off");
-  }
-  if (!params.logit_bias.empty()) {
-    return NotSupported("logit_bias", "a bias", "leave it out");
+  absl::flat_hash_set<int32_t> seen;
+  for (const LogitBias& entry : logit_bias) {
+    SPECWIRE_RETURN_IF_ERROR(
+        CheckToken("logit_bias", entry.token_id, vocab_size));
+    if (!(std::fabs(entry.bias) <= kMaxLogitBias)) {
+      return OutOfRange("logit_bias", entry.bias, "in [-100, 100]");
+    }
+    if (!seen.insert(entry.token_id).second) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("logit_bias: token id ",
+                       entry.token_id,
+                       " stands there twice; at most one entry for each"));
+    }
   }
   return absl::OkStatus();
 }
@@ -91,14 +88,7 @@ absl::Status CheckSamplingSupported(const SamplingParams& params) {
 
 absl::Status ValidateSampling(const SamplingParams& params, int vocab_size) {
   SPECWIRE_RETURN_IF_ERROR(CheckSamplingRanges(params));
-  for (const LogitBias& entry : params.logit_bias) {
-    SPECWIRE_RETURN_IF_ERROR(
-        CheckToken("logit_bias", entry.token_id, vocab_size));
-    if (!(std::fabs(entry.bias) <= kMaxLogitBias)) {
-      return OutOfRange("logit_bias", entry.bias, "in [-100, 100]");
-    }
-  }
-  return CheckSamplingSupported(params);
+  return CheckLogitBias(params.logit_bias, vocab_size);
 }
 
 absl::Status ValidateStop(const StopCriteria& stop, int vocab_size) {
@@ -128,16 +118,6 @@ absl::Status ValidateStop(const StopCriteria& stop, int vocab_size) {
                        " bytes, got one of ",
                        text.size()));
     }
-  }
-  if (stop.min_tokens > 0) {
-    return NotSupported(
-        "min_tokens", absl::StrCat(stop.min_tokens), "pass 0 for no minimum");
-  }
-  if (!stop.stop.empty()) {
-    return NotSupported("stop", "a stop text", "use stop_token_ids");
-  }
-  if (stop.include_stop_str_in_output) {
-    return NotSupported("include_stop_str_in_output", "true", "pass false");
   }
   return absl::OkStatus();
 }

@@ -13,6 +13,9 @@ namespace specwire {
 // Temperatures below this are greedy: the arg-max, no noise.
 inline constexpr float kGreedyTemperature = 1e-5f;
 
+// Most entries of logit_bias.
+inline constexpr int kMaxLogitBiases = 1024;
+
 // A bias for one token's logit.
 struct LogitBias {
   int32_t token_id = 0;
@@ -49,8 +52,7 @@ enum class AcceptanceRule { kCoupled, kRatio };
 // Why a sequence ended.
 enum class FinishReason { kNone, kStop, kLength, kAborted, kError };
 
-// Checks ranges, and refuses what is not supported yet (penalties, logit_bias,
-// min_tokens, stop texts) with INVALID_ARGUMENT naming the parameter.
+// Checks ranges, with INVALID_ARGUMENT naming the parameter and its limit.
 absl::Status ValidateSampling(const SamplingParams& params, int vocab_size);
 absl::Status ValidateStop(const StopCriteria& stop, int vocab_size);
 

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/sampling/coupled.h"
 
-#include <gtest/gtest.h>
-
-#include <cmath>
-#include <fstream>
+#include <array>
+#include <cstddef>
+#include <cstdint>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <random>
 #include <set>
-#include <string>
 #include <vector>
 
 #include "common/sampling/philox.h"
 #include "common/sampling/pipeline.h"
+#include "common/sampling/processors.h"
+#include "gtest/gtest.h"
+#include "tests/common/sampling/sampling_test_util.h"
 
 namespace specwire {
 namespace {
@@ -26,22 +26,14 @@ SamplingParams Sampled(float temperature) {
   return params;
 }
 
-std::vector<float> RandomLogits(size_t size, float spread, uint32_t seed) {
-  std::mt19937 random(seed);
-  std::normal_distribution<float> normal(0, spread);
-  std::vector<float> logits(size);
-  for (float& logit : logits) logit = normal(random);
-  return logits;
-}
-
 // The rule written down plainly: every token's noise, no shortcut.
-int32_t ChoosePlainly(absl::Span<const float> logits,
+int32_t ChoosePlainly(absl::Span<const float> row,
                       const SamplingParams& params,
                       int position,
                       int32_t choice) {
   double best = -std::numeric_limits<double>::infinity();
-  int32_t winner = 0;
-  for (const Candidate& c : ApplyPipeline(logits, params)) {
+  int32_t winner = -1;
+  for (const Candidate& c : CutPlainly(row, params)) {
     const uint32_t id = static_cast<uint32_t>(c.token_id);
     const Words words = Philox4x32({static_cast<uint32_t>(position),
                                     id / 4,
@@ -72,160 +64,216 @@ TEST(PhiloxTest, NoiseIsFiniteAtBothEnds) {
   EXPECT_NEAR(GumbelNoise(0xffffffff), 22.874, 0.001);
 }
 
-TEST(PipelineTest, ReproducesTheReferenceRowsWithoutPenalties) {
-  std::ifstream file(std::string(SPECWIRE_TEST_DATA) +
-                     "/reference/processors.jsonl");
-  ASSERT_TRUE(file.good());
-  int num_rows = 0;
-  for (std::string line; std::getline(file, line);) {
-    const nlohmann::json row = nlohmann::json::parse(line);
-    const nlohmann::json& p = row["params"];
-    if (p["repetition_penalty"] != 1.0 || p["frequency_penalty"] != 0.0 ||
-        p["presence_penalty"] != 0.0 || !p["logit_bias"].empty() ||
-        p["temperature"] == 0.0) {
-      continue;
+TEST(CoupledSamplerTest, LogitsThatAreNoNumbersAreNeverChosen) {
+  for (const float temperature : {0.0f, 1.0f}) {
+    CoupledSampler sampler(Sampled(temperature), 0);
+    for (int position = 0; position < 200; ++position) {
+      EXPECT_EQ(sampler.Choose({{kNan, -kInf, 1.0f, kNan}}, At(position)), 2);
+      const int32_t token =
+          sampler.Choose({{1.0f, kNan, kInf, 90.0f, kInf}}, At(position));
+      EXPECT_TRUE(token == 2 || token == 4);
     }
-    SCOPED_TRACE(row["name"].get<std::string>());
-    SamplingParams params = Sampled(p["temperature"]);
-    params.top_k = p["top_k"];
-    params.top_p = p["top_p"];
-    params.min_p = p["min_p"];
-    const std::vector<float> logits = row["logits"];
-    const std::vector<Candidate> candidates = ApplyPipeline(logits, params);
-    const std::vector<double> probabilities = Probabilities(candidates);
-    std::vector<double> dense(logits.size(), 0.0);
-    for (size_t i = 0; i < candidates.size(); ++i) {
-      dense[static_cast<size_t>(candidates[i].token_id)] = probabilities[i];
-    }
-    const std::vector<double> want = row["probs"];
-    ASSERT_EQ(dense.size(), want.size());
-    for (size_t i = 0; i < want.size(); ++i) {
-      EXPECT_NEAR(dense[i], want[i], 1e-6) << "token " << i;
-      EXPECT_EQ(dense[i] == 0, want[i] == 0) << "token " << i;
-    }
-    ++num_rows;
+    EXPECT_EQ(sampler.Choose({{kNan, kNan}}, At(0)), -1);
+    EXPECT_EQ(sampler.Choose({{-kInf, kNan}}, At(0)), -1);
   }
-  EXPECT_GE(num_rows, 8);
-}
-
-TEST(PipelineTest, TiesAtACutKeepTheLowestIds) {
-  const std::vector<float> logits = {1, 2, 2, 2, 0};
-  SamplingParams params = Sampled(1);
-  params.top_k = 2;
-  std::vector<Candidate> left = ApplyPipeline(logits, params);
-  ASSERT_EQ(left.size(), 2u);
-  EXPECT_EQ(left[0].token_id, 1);
-  EXPECT_EQ(left[1].token_id, 2);
-  params.top_k = 0;
-  params.top_p = 0.01f;
-  left = ApplyPipeline(logits, params);
-  ASSERT_EQ(left.size(), 1u);
-  EXPECT_EQ(left[0].token_id, 1);
-}
-
-TEST(PipelineTest, TopPCountsWhatTopKLeft) {
-  // Among the two that top_k leaves, the first alone has 0.62 of the sum.
-  const std::vector<float> logits = {1.0f, 0.5f, 0.4f, 0.3f};
-  SamplingParams params = Sampled(1);
-  params.top_k = 2;
-  params.top_p = 0.6f;
-  EXPECT_EQ(ApplyPipeline(logits, params).size(), 1u);
-}
-
-TEST(PipelineTest, LogitsThatAreNoNumbersAreNeverChosen) {
-  const float nan = std::numeric_limits<float>::quiet_NaN();
-  const float infinity = std::numeric_limits<float>::infinity();
-  const CoupledSampler sampler(Sampled(1), 0);
-  for (int position = 0; position < 200; ++position) {
-    EXPECT_EQ(sampler.Choose({{nan, -infinity, 1.0f, nan}}, position), 2);
-  }
-  EXPECT_EQ(sampler.Choose({{nan, nan}}, 0), -1);
 }
 
 TEST(CoupledSamplerTest, ShortcutsChangeNoChoice) {
-  for (int round = 0; round < 400; ++round) {
-    SamplingParams params = Sampled(round % 3 == 0 ? 0.7f : 1.0f);
-    params.seed = round * 7919;
-    if (round % 4 == 1) params.top_k = 40;
-    if (round % 4 == 2) params.top_p = 0.95f;
-    if (round % 4 == 3) params.min_p = 0.05f;
-    const float spread = static_cast<float>(round % 7) + 0.1f;
-    const std::vector<float> logits =
-        RandomLogits(2000, spread, static_cast<uint32_t>(round));
-    const CoupledSampler sampler(params, round % 3);
-    EXPECT_EQ(sampler.Choose(logits, round),
+  for (int round = 0; round < 3000; ++round) {
+    const auto seed = static_cast<uint32_t>(round);
+    const SamplingParams params = RandomCuts(seed + 1000000);
+    const size_t size = 1 + seed * 41 % 3000;
+    const std::vector<float> logits = HardLogits(size, round % 63, seed);
+    CoupledSampler sampler(params, round % 3);
+    ASSERT_EQ(sampler.Choose(logits, At(round)),
               ChoosePlainly(logits, params, round, round % 3))
         << "round " << round;
   }
 }
 
+TEST(CoupledSamplerTest, ShortcutsChangeNoChoiceInALargeVocabulary) {
+  for (int round = 0; round < 60; ++round) {
+    const auto seed = static_cast<uint32_t>(round);
+    const SamplingParams params =
+        round % 2 == 0 ? Sampled(1) : RandomCuts(seed);
+    const std::vector<float> logits = HardLogits(49152 - seed, round, seed);
+    CoupledSampler sampler(params, 1);
+    ASSERT_EQ(sampler.Choose(logits, At(round)),
+              ChoosePlainly(logits, params, round, 1))
+        << "round " << round;
+  }
+}
+
+TEST(CoupledSamplerTest, TheLargestNoiseOfAllCanStillWin) {
+  // This token's word at this position is 2^32 - 1.
+  constexpr int kPosition = 216610;
+  constexpr int32_t kLucky = 30685;
+  SamplingParams params = Sampled(1);
+  params.seed = 1;
+  CoupledSampler sampler(params, 0);
+  const float noise_of_first =
+      static_cast<float>(GumbelNoise(Philox4x32({kPosition, 0, 0, 0}, 1)[0]));
+  for (const float lead : {0.001f, -0.001f}) {
+    std::vector<float> row(49152, -1000.0f);
+    row[0] = 0;
+    row[kLucky] =
+        noise_of_first - static_cast<float>(GumbelNoise(0xffffffffu)) + lead;
+    EXPECT_EQ(sampler.Choose(row, At(kPosition)), lead > 0 ? kLucky : 0);
+  }
+}
+
 TEST(CoupledSamplerTest, TheSameTokensTieAtTheLowestId) {
   // Temperature 0: no noise.
-  const CoupledSampler sampler(Sampled(0), 0);
-  EXPECT_EQ(sampler.Choose({{1.0f, 3.0f, 3.0f}}, 5), 1);
+  CoupledSampler sampler(Sampled(0), 0);
+  EXPECT_EQ(sampler.Choose({{1.0f, 3.0f, 3.0f}}, At(5)), 1);
 }
 
 TEST(CoupledSamplerTest, SeedPositionAndChoiceEachChangeTheNoise) {
   const std::vector<float> flat(1000, 0.0f);
   std::set<int32_t> tokens;
   SamplingParams params = Sampled(1);
-  tokens.insert(CoupledSampler(params, 0).Choose(flat, 0));
-  tokens.insert(CoupledSampler(params, 0).Choose(flat, 1));
-  tokens.insert(CoupledSampler(params, 1).Choose(flat, 0));
+  tokens.insert(CoupledSampler(params, 0).Choose(flat, At(0)));
+  tokens.insert(CoupledSampler(params, 0).Choose(flat, At(1)));
+  tokens.insert(CoupledSampler(params, 1).Choose(flat, At(0)));
   params.seed = 1;
-  tokens.insert(CoupledSampler(params, 0).Choose(flat, 0));
+  tokens.insert(CoupledSampler(params, 0).Choose(flat, At(0)));
   params.seed = int64_t{1} << 32;
-  tokens.insert(CoupledSampler(params, 0).Choose(flat, 0));
+  tokens.insert(CoupledSampler(params, 0).Choose(flat, At(0)));
   EXPECT_EQ(tokens.size(), 5u);
 }
 
-// Pearson's statistic of draws at many positions against the exact
-// distribution.
-double ChiSquare(const std::vector<float>& logits,
-                 const SamplingParams& params,
-                 int num_samples,
-                 int* degrees) {
-  const std::vector<Candidate> candidates = ApplyPipeline(logits, params);
-  const std::vector<double> probabilities = Probabilities(candidates);
-  std::vector<double> expected(logits.size(), 0.0);
-  for (size_t i = 0; i < candidates.size(); ++i) {
-    expected[static_cast<size_t>(candidates[i].token_id)] =
-        probabilities[i] * num_samples;
-  }
-  std::vector<double> seen(logits.size(), 0.0);
-  const CoupledSampler sampler(params, 0);
-  for (int position = 0; position < num_samples; ++position) {
-    ++seen[static_cast<size_t>(sampler.Choose(logits, position))];
-  }
-  double statistic = 0;
-  *degrees = -1;
-  for (size_t i = 0; i < logits.size(); ++i) {
-    if (expected[i] == 0) {
-      EXPECT_EQ(seen[i], 0) << "a token that was cut was drawn: " << i;
-      continue;
+TEST(CoupledSamplerTest, PenaltiesInARunAreThoseOfPlainDecoding) {
+  // A target whose logits hardly depend on the history: without penalties it
+  // would repeat itself, with them every token counts.
+  std::mt19937 random(4);
+  for (int round = 0; round < 300; ++round) {
+    SamplingParams params = Sampled(round % 2 == 0 ? 0.0f : 0.8f);
+    params.seed = round;
+    if (round % 3 != 0) params.frequency_penalty = 0.7f;
+    if (round % 3 != 1) params.repetition_penalty = 1.3f;
+    params.presence_penalty = 0.3f;
+    if (round % 4 == 0) params.logit_bias = {{3, 2.0f}, {7, -100.0f}};
+    if (round % 5 == 0) params.top_k = 5;
+    const SequenceContext context = {
+        .prompt_length = 4, .min_tokens = round % 12, .end_token_ids = {1, 9}};
+    const std::vector<float> base =
+        RandomLogits(24, 2, static_cast<uint32_t>(round));
+    const auto logits_after = [&](size_t length) {
+      std::vector<float> logits = base;
+      logits[length % 24] += 1;
+      return logits;
+    };
+    // Plainly, a fresh sampler for every token.
+    std::vector<int32_t> plain = {5, 5, 2, 11};
+    while (plain.size() < 30) {
+      CoupledSampler fresh(params, 0, context);
+      plain.push_back(fresh.Choose(logits_after(plain.size()),
+                                   {.settled = plain, .run = {}}));
     }
-    statistic +=
-        (seen[i] - expected[i]) * (seen[i] - expected[i]) / expected[i];
-    ++*degrees;
+    // In runs of drafts, some of them right, by one sampler.
+    CoupledSampler sampler(params, 0, context);
+    std::vector<int32_t> log(plain.begin(), plain.begin() + 4);
+    while (log.size() < 30) {
+      std::vector<int32_t> draft;
+      for (size_t i = 0; i < 1 + random() % 6; ++i) {
+        const size_t at = std::min<size_t>(log.size() + i, 29);
+        draft.push_back(random() % 3 == 0 ? static_cast<int32_t>(random() % 24)
+                                          : plain[at]);
+      }
+      for (size_t i = 0; i <= draft.size(); ++i) {
+        const auto run = absl::MakeConstSpan(draft).first(i);
+        const int32_t token = sampler.Choose(logits_after(log.size() + i),
+                                             {.settled = log, .run = run});
+        if (i < draft.size() && token == draft[i]) continue;
+        log.insert(log.end(), run.begin(), run.end());
+        log.push_back(token);
+        break;
+      }
+    }
+    log.resize(30);
+    ASSERT_EQ(log, plain) << "round " << round;
+    for (int i = 4; i < 4 + round % 12; ++i) {
+      EXPECT_NE(plain[static_cast<size_t>(i)], 1);
+      EXPECT_NE(plain[static_cast<size_t>(i)], 9);
+    }
   }
-  return statistic;
+}
+
+TEST(CoupledSamplerTest, PlainArgMaxIsSaidOnlyWhereItHolds) {
+  SamplingParams params = Sampled(0);
+  const SequenceContext context = {
+      .prompt_length = 2, .min_tokens = 3, .end_token_ids = {0}};
+  EXPECT_FALSE(CoupledSampler(params, 0, context).IsPlainArgMax(4));
+  EXPECT_TRUE(CoupledSampler(params, 0, context).IsPlainArgMax(5));
+  EXPECT_TRUE(CoupledSampler(params, 0).IsPlainArgMax(0));
+  // Cuts never remove the likeliest token.
+  params.top_k = 3;
+  params.top_p = 0.5f;
+  EXPECT_TRUE(CoupledSampler(params, 0).IsPlainArgMax(0));
+  params.presence_penalty = 0.1f;
+  EXPECT_FALSE(CoupledSampler(params, 0).IsPlainArgMax(0));
+  EXPECT_FALSE(CoupledSampler(Sampled(1), 0).IsPlainArgMax(0));
+}
+
+// Ids on rows that every machine can make again; the same on every processor,
+// compiler and C library.
+TEST(CoupledSamplerTest, ChoicesAreThoseOfRecord) {
+  uint64_t digest = 0xcbf29ce484222325ull;
+  for (int round = 0; round < 64; ++round) {
+    SamplingParams params = Sampled(round % 2 == 0 ? 1.0f : 0.7f);
+    params.seed = int64_t{round} * 1000003;
+    if (round % 4 == 1) params.top_p = 0.95f;
+    if (round % 8 == 2) params.top_k = 40;
+    if (round % 8 == 6) params.min_p = 0.05f;
+    if (round % 3 == 0) params.repetition_penalty = 1.2f;
+    CoupledSampler sampler(params, round % 3);
+    const int32_t token = sampler.Choose(
+        RowOfRecord(49152, static_cast<uint32_t>(round)), At(100 + round));
+    digest = (digest ^ static_cast<uint64_t>(token)) * 0x100000001b3ull;
+  }
+  EXPECT_EQ(digest, 11393243984099894749u);
+}
+
+// Counts of draws at many positions.
+std::vector<double> Draws(const std::vector<float>& logits,
+                          const SamplingParams& params,
+                          int num_samples) {
+  std::vector<double> counts(logits.size(), 0.0);
+  CoupledSampler sampler(params, 0);
+  for (int position = 0; position < num_samples; ++position) {
+    ++counts[static_cast<size_t>(sampler.Choose(logits, At(position)))];
+  }
+  return counts;
+}
+
+std::vector<double> Exact(const std::vector<float>& logits,
+                          const SamplingParams& params) {
+  Pipeline pipeline(params, {});
+  const TokenDistribution& distribution = pipeline.Distribution(logits, At(0));
+  std::vector<double> exact(logits.size(), 0.0);
+  for (size_t i = 0; i < distribution.token_ids.size(); ++i) {
+    exact[static_cast<size_t>(distribution.token_ids[i])] =
+        distribution.probabilities[i];
+  }
+  return exact;
 }
 
 TEST(CoupledSamplerTest, DrawsFollowTheDistribution) {
   const std::vector<float> logits = RandomLogits(32, 1.0f, 5);
-  for (int setting = 0; setting < 4; ++setting) {
+  constexpr int kSettings = 7;
+  for (int setting = 0; setting < kSettings; ++setting) {
     SamplingParams params = Sampled(setting == 1 ? 0.7f : 1.0f);
     params.seed = 1234 + setting;
     if (setting == 2) params.top_k = 10;
     if (setting == 3) params.top_p = 0.8f;
+    if (setting == 4) params.min_p = 0.1f;
+    if (setting == 5) params.temperature = 1.5f;
+    if (setting == 6) params.logit_bias = {{3, 1.0f}, {9, -1.0f}};
     int degrees = 0;
-    const double statistic = ChiSquare(logits, params, 130000, &degrees);
-    // Wilson and Hilferty's approximation of the quantile at level 0.001 / 4.
-    const double k = degrees;
-    const double z = 3.48;
-    const double limit =
-        k * std::pow(1 - 2 / (9 * k) + z * std::sqrt(2 / (9 * k)), 3);
-    EXPECT_LT(statistic, limit) << "setting " << setting;
+    const double statistic = ChiSquare(
+        Draws(logits, params, 130000), Exact(logits, params), &degrees);
+    EXPECT_LT(statistic, ChiSquareLimit(degrees, kSettings))
+        << "setting " << setting;
   }
 }
 
@@ -234,21 +282,36 @@ TEST(CoupledSamplerTest, TheDistributionTestSeesAWrongTemperature) {
   const std::vector<float> logits = RandomLogits(32, 1.0f, 5);
   SamplingParams wrong = Sampled(0.95f);
   wrong.seed = 1234;
-  const std::vector<Candidate> candidates =
-      ApplyPipeline(logits, Sampled(1.0f));
-  const std::vector<double> probabilities = Probabilities(candidates);
-  std::vector<double> seen(logits.size(), 0.0);
-  const CoupledSampler sampler(wrong, 0);
-  constexpr int kSamples = 130000;
-  for (int position = 0; position < kSamples; ++position) {
-    ++seen[static_cast<size_t>(sampler.Choose(logits, position))];
+  int degrees = 0;
+  const double statistic = ChiSquare(
+      Draws(logits, wrong, 130000), Exact(logits, Sampled(1)), &degrees);
+  EXPECT_GT(statistic, ChiSquareLimit(degrees, 7));
+}
+
+TEST(CoupledSamplerTest, ADrafterNearTheTargetAgreesAsOftenAsTheoryPromises) {
+  // (1 - TV) / (1 + TV) at least, for total variation distance TV.
+  const std::vector<float> target = RandomLogits(64, 1.5f, 21);
+  for (const float distance : {0.2f, 0.6f, 1.2f}) {
+    std::vector<float> draft = RandomLogits(64, distance, 22);
+    for (size_t i = 0; i < draft.size(); ++i) draft[i] += target[i];
+    SamplingParams params = Sampled(1);
+    params.seed = 77;
+    const std::vector<double> p = Exact(target, params);
+    const std::vector<double> q = Exact(draft, params);
+    double tv = 0;
+    for (size_t i = 0; i < p.size(); ++i) tv += std::abs(p[i] - q[i]) / 2;
+    CoupledSampler of_target(params, 0);
+    CoupledSampler of_drafter(params, 0);
+    constexpr int kSamples = 20000;
+    int equal = 0;
+    for (int position = 0; position < kSamples; ++position) {
+      equal += of_target.Choose(target, At(position)) ==
+               of_drafter.Choose(draft, At(position));
+    }
+    const double rate = static_cast<double>(equal) / kSamples;
+    EXPECT_GT(rate, (1 - tv) / (1 + tv) - 0.015) << "TV " << tv;
+    EXPECT_LT(rate, 1 - tv + 0.015) << "TV " << tv;
   }
-  double statistic = 0;
-  for (size_t i = 0; i < logits.size(); ++i) {
-    const double expected = probabilities[i] * kSamples;
-    statistic += (seen[i] - expected) * (seen[i] - expected) / expected;
-  }
-  EXPECT_GT(statistic, 65.0);
 }
 
 }  // namespace

@@ -1,16 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/sampling/greedy.h"
 
-#include <limits>
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "tests/common/sampling/sampling_test_util.h"
 
 namespace specwire {
 namespace {
-
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-constexpr float kInf = std::numeric_limits<float>::infinity();
 
 TEST(ArgMaxTest, FindsTheLargest) {
   EXPECT_EQ(ArgMax(std::vector<float>{-3, -1, -2}), 1);
@@ -30,6 +27,29 @@ TEST(ArgMaxTest, NeverTakesNan) {
   EXPECT_EQ(ArgMax(std::vector<float>{kNan, -kInf}), 1);
   EXPECT_EQ(ArgMax(std::vector<float>{kNan, kNan}), -1);
   EXPECT_EQ(ArgMax({}), -1);
+}
+
+int32_t ArgMaxPlainly(const std::vector<float>& row) {
+  int32_t best = -1;
+  for (size_t i = 0; i < row.size(); ++i) {
+    if (row[i] != row[i]) continue;
+    if (best < 0 || row[i] > row[static_cast<size_t>(best)]) {
+      best = static_cast<int32_t>(i);
+    }
+  }
+  return best;
+}
+
+TEST(ArgMaxTest, LongRowsGiveWhatALoopGives) {
+  uint32_t seed = 0;
+  for (const size_t size :
+       {1u, 16u, 255u, 256u, 300u, 4095u, 4096u, 4097u, 9000u, 49152u}) {
+    for (int kind = 0; kind < 27; ++kind) {
+      const std::vector<float> row = HardLogits(size, kind, ++seed);
+      ASSERT_EQ(ArgMax(row), ArgMaxPlainly(row))
+          << "size " << size << ", kind " << kind;
+    }
+  }
 }
 
 }  // namespace

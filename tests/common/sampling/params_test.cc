@@ -99,20 +99,31 @@ TEST(SamplingParamsTest, RefusesValuesOutOfRange) {
   ExpectRefused(cases);
 }
 
-TEST(SamplingParamsTest, RefusesWhatIsNotSupportedYetByName) {
-  const std::string part = "is not supported yet; ";
-  ExpectRefused({
-      {[](auto* p) { p->repetition_penalty = 1.1f; },
-       "repetition_penalty",
-       part},
-      {[](auto* p) { p->frequency_penalty = 0.5f; }, "frequency_penalty", part},
-      {[](auto* p) { p->presence_penalty = -0.5f; }, "presence_penalty", part},
-      {[](auto* p) {
-         p->logit_bias = {{1, 1.0f}};
-       },
-       "logit_bias",
-       part},
-  });
+TEST(SamplingParamsTest, BoundsLogitBias) {
+  std::vector<LogitBias> many;
+  for (int32_t i = 0; i <= kMaxLogitBiases; ++i) many.push_back({i, 1.0f});
+  SamplingParams params;
+  params.logit_bias = many;
+  EXPECT_THAT(std::string(ValidateSampling(params, 5000).message()),
+              HasSubstr("logit_bias: at most 1024 entries allowed, got 1025"));
+  params.logit_bias.pop_back();
+  EXPECT_TRUE(ValidateSampling(params, 5000).ok());
+  ExpectRefused({{[](auto* p) {
+                    p->logit_bias = {{7, 1.0f}, {1, 1.0f}, {7, 1.0f}};
+                  },
+                  "logit_bias",
+                  "token id 7 stands there twice"}});
+}
+
+TEST(SamplingParamsTest, AcceptsProcessors) {
+  SamplingParams params;
+  params.repetition_penalty = 1.3f;
+  params.frequency_penalty = -2;
+  params.presence_penalty = 2;
+  params.logit_bias = {{0, -100.0f}, {kVocab - 1, 100.0f}, {3, -0.0f}};
+  EXPECT_TRUE(ValidateSampling(params, kVocab).ok());
+  params.temperature = 0;
+  EXPECT_TRUE(ValidateSampling(params, kVocab).ok());
 }
 
 TEST(SamplingParamsTest, AcceptsSampling) {
@@ -134,6 +145,9 @@ TEST(StopCriteriaTest, AcceptsWhatIsSupported) {
   stop.max_tokens = 1;
   stop.stop_token_ids = {0, kVocab - 1};
   stop.ignore_eos = true;
+  stop.min_tokens = 1;
+  stop.stop = {"end", std::string(256, 'x')};
+  stop.include_stop_str_in_output = true;
   EXPECT_TRUE(ValidateStop(stop, kVocab).ok());
 }
 
@@ -158,7 +172,6 @@ TEST(StopCriteriaTest, RefusesTheRestByName) {
       },
       "min_tokens",
       "<= max_tokens (3)");
-  refused([](auto* s) { s->min_tokens = 1; }, "min_tokens", "not supported");
   for (const int32_t bad : {-1, kVocab, INT32_MIN, INT32_MAX}) {
     refused(
         [bad](auto* s) {
@@ -171,10 +184,6 @@ TEST(StopCriteriaTest, RefusesTheRestByName) {
   refused([](auto* s) { s->stop = {std::string(257, 'x')}; },
           "stop",
           "got one of 257");
-  refused([](auto* s) { s->stop = {"end"}; }, "stop", "not supported");
-  refused([](auto* s) { s->include_stop_str_in_output = true; },
-          "include_stop_str_in_output",
-          "not supported");
 }
 
 }  // namespace
