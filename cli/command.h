@@ -27,6 +27,7 @@ using Runner = std::function<int()>;
 void AddUpCommand(CLI::App* app, Runner* runner);
 void AddGenerateCommand(CLI::App* app, Runner* runner);
 void AddChatCommand(CLI::App* app, Runner* runner);
+void AddScoreCommand(CLI::App* app, Runner* runner);
 void AddTokenizeCommand(CLI::App* app, Runner* runner);
 void AddNodesCommand(CLI::App* app, Runner* runner);
 void AddStatsCommand(CLI::App* app, Runner* runner);

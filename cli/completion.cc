@@ -23,16 +23,6 @@ Choice* ChoiceAt(int index, std::vector<Choice>* choices) {
   return &(*choices)[needed - 1];
 }
 
-Json LogprobJson(const v1::PositionLogprobs& position) {
-  Json top = Json::array();
-  for (const v1::TokenLogprob& candidate : position.top()) {
-    top.push_back(Json::array({candidate.token_id(), candidate.logprob()}));
-  }
-  return {{"token_id", position.chosen().token_id()},
-          {"logprob", position.chosen().logprob()},
-          {"top", top}};
-}
-
 Json MatchedJson(const v1::GenerateFinished& finished) {
   switch (finished.matched_case()) {
     case v1::GenerateFinished::kEosTokenId:
@@ -46,10 +36,10 @@ Json MatchedJson(const v1::GenerateFinished& finished) {
   }
 }
 
-Json ChoiceJson(const Choice& choice) {
+Json ChoiceJson(const Choice& choice, const std::string& prompt_text) {
   const v1::GenerateFinished& finished = choice.finished;
   Json json = {{"token_ids", choice.token_ids},
-               {"text", choice.text},
+               {"text", prompt_text + choice.text},
                {"finish_reason",
                 std::string(FinishReasonName(finished.finish_reason()))},
                {"matched", MatchedJson(finished)}};
@@ -87,6 +77,22 @@ Json SettingsJson(const v1::Speculation& settings) {
 
 }  // namespace
 
+double JsonLogprob(float logprob) {
+  return std::max(static_cast<double>(logprob), kNoLogprob);
+}
+
+Json LogprobJson(const v1::PositionLogprobs& position) {
+  if (!position.has_chosen()) return nullptr;
+  Json top = Json::array();
+  for (const v1::TokenLogprob& candidate : position.top()) {
+    top.push_back(
+        Json::array({candidate.token_id(), JsonLogprob(candidate.logprob())}));
+  }
+  return {{"token_id", position.chosen().token_id()},
+          {"logprob", JsonLogprob(position.chosen().logprob())},
+          {"top", top}};
+}
+
 Json StatsJson(const v1::SpeculationStats& stats) {
   return {
       {"mean_acceptance_length", stats.mean_acceptance_length()},
@@ -111,6 +117,12 @@ void Completion::Add(const v1::GenerateResponse& response) {
   switch (response.event_case()) {
     case v1::GenerateResponse::kStarted:
       started = response.started();
+      break;
+    case v1::GenerateResponse::kPrompt:
+      prompt_text += response.prompt().text();
+      prompt_logprobs.insert(prompt_logprobs.end(),
+                             response.prompt().logprobs().logprobs().begin(),
+                             response.prompt().logprobs().logprobs().end());
       break;
     case v1::GenerateResponse::kDelta: {
       const v1::GenerateDelta& delta = response.delta();
@@ -148,13 +160,26 @@ Json ToJson(const Completion& completion, bool several) {
                {"prompt_token_ids", started.prompt_token_ids()},
                {"speculation", SettingsJson(started.speculation())},
                {"resumes", completion.num_resumes}};
+  if (!completion.prompt_logprobs.empty()) {
+    Json& logprobs = json["prompt_logprobs"] = Json::array();
+    for (const v1::PositionLogprobs& position : completion.prompt_logprobs) {
+      logprobs.push_back(LogprobJson(position));
+    }
+  }
   if (several) {
+    int64_t completion_tokens = 0;
+    for (const Choice& choice : completion.choices) {
+      completion_tokens += choice.finished.usage().completion_tokens();
+    }
+    // Of all choices together; they share the prompt.
+    json["usage"] = {{"prompt_tokens", started.prompt_token_ids_size()},
+                     {"completion_tokens", completion_tokens}};
     Json& choices = json["choices"] = Json::array();
     for (const Choice& choice : completion.choices) {
-      choices.push_back(ChoiceJson(choice));
+      choices.push_back(ChoiceJson(choice, completion.prompt_text));
     }
   } else if (!completion.choices.empty()) {
-    json.update(ChoiceJson(completion.choices[0]));
+    json.update(ChoiceJson(completion.choices[0], completion.prompt_text));
   }
   return json;
 }

@@ -23,6 +23,10 @@ struct Choice {
 // A whole reply.
 struct Completion {
   v1::GenerateStarted started;
+  // What was asked about the prompt: its text, and an entry for each of its
+  // tokens.
+  std::string prompt_text;
+  std::vector<v1::PositionLogprobs> prompt_logprobs;
   // By index.
   std::vector<Choice> choices;
   // How often a lost coordinator was replaced; the figures are those of the
@@ -34,8 +38,16 @@ struct Completion {
 };
 
 // What `generate --json` prints: one choice's fields beside the request's, or,
-// if `several`, a list "choices".
+// if `several`, a list "choices" and the tokens used by all together.
 nlohmann::ordered_json ToJson(const Completion& completion, bool several);
+
+// {"token_id", "logprob", "top": [[id, logprob], ...]}; null for a token
+// without log-probability. JSON has no infinity: what has no probability is
+// told as kNoLogprob.
+nlohmann::ordered_json LogprobJson(const v1::PositionLogprobs& position);
+inline constexpr double kNoLogprob = -9999;
+// A log-probability as JSON tells it.
+double JsonLogprob(float logprob);
 
 // Acceptance figures under vLLM's names, and more.
 nlohmann::ordered_json StatsJson(const v1::SpeculationStats& stats);

@@ -29,6 +29,7 @@ struct GenerateFlags {
   bool chat = false;
   std::optional<int32_t> logprobs;
   std::optional<int32_t> prompt_logprobs;
+  bool echo = false;
   std::optional<int32_t> n;
   std::string marks = "auto";
   bool json = false;
@@ -65,12 +66,14 @@ absl::StatusOr<v1::GenerateRequest> MakeGenerateRequest(
   if (flags.logprobs) request.set_logprobs(*flags.logprobs);
   if (flags.prompt_logprobs)
     request.set_prompt_logprobs(*flags.prompt_logprobs);
+  request.set_echo(flags.echo);
   if (flags.n) request.set_n(*flags.n);
   return request;
 }
 
 bool WriteLine(const std::string& line) {
-  return std::fputs(line.c_str(), stdout) >= 0 &&
+  // Generated text may hold NUL characters.
+  return std::fwrite(line.data(), 1, line.size(), stdout) == line.size() &&
          std::fputc('\n', stdout) != EOF && std::fflush(stdout) == 0;
 }
 
@@ -79,10 +82,13 @@ void PrintFigures(const Choice& choice) {
 }
 
 // Several choices arrive mixed, so each is printed when all have ended.
-bool PrintChoices(const Completion& completion) {
+bool PrintChoices(const Completion& completion, bool is_terminal) {
   for (size_t i = 0; i < completion.choices.size(); ++i) {
     const Choice& choice = completion.choices[i];
-    if (!WriteLine(absl::StrCat("--- choice ", i)) || !WriteLine(choice.text)) {
+    TokenPrinter printer(stdout, Marks::kNone, is_terminal);
+    if (!WriteLine(absl::StrCat("--- choice ", i)) ||
+        !printer.PrintPlain(completion.prompt_text) ||
+        !printer.Finish(choice.text)) {
       return false;
     }
     PrintFigures(choice);
@@ -120,6 +126,10 @@ int RunGenerate(const GenerateFlags& flags) {
         if (!streams) {
           return true;
         }
+        if (response.has_prompt()) {
+          printed = printed || !response.prompt().text().empty();
+          return printer.PrintPlain(response.prompt().text());
+        }
         if (response.has_delta()) {
           printed = true;
           return printer.Print(response.delta());
@@ -138,7 +148,7 @@ int RunGenerate(const GenerateFlags& flags) {
   if (flags.json) {
     written = WriteLine(DumpJson(ToJson(completion, several)));
   } else if (several) {
-    written = PrintChoices(completion);
+    written = PrintChoices(completion, is_terminal);
   } else if (!completion.choices.empty()) {
     PrintFigures(completion.choices[0]);
     if (completion.num_resumes > 0) {
@@ -176,11 +186,17 @@ void AddGenerateCommand(CLI::App* app, Runner* runner) {
   AddRequestFlags(command, &flags->request);
   command->add_option("--logprobs",
                       flags->logprobs,
-                      "Log-probabilities: how many candidates for each token");
+                      "With --json: log-probabilities, and how many candidates "
+                      "for each token, 0 to 20");
   command->add_option("--prompt_logprobs",
                       flags->prompt_logprobs,
                       "The same for the prompt's tokens");
-  command->add_option("--n", flags->n, "Independent completions");
+  command->add_flag(
+      "--echo", flags->echo, "Repeat the prompt in front of the completion");
+  command->add_option("--n",
+                      flags->n,
+                      "Independent completions, 1 to 16 (default 1); several "
+                      "are printed when all have ended");
   command
       ->add_option("--marks",
                    flags->marks,

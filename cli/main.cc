@@ -31,6 +31,7 @@ int Main(int argc, char** argv) {
   AddUpCommand(&app, &runner);
   AddGenerateCommand(&app, &runner);
   AddChatCommand(&app, &runner);
+  AddScoreCommand(&app, &runner);
   AddTokenizeCommand(&app, &runner);
   AddNodesCommand(&app, &runner);
   AddStatsCommand(&app, &runner);

@@ -49,6 +49,7 @@ nlohmann::ordered_json NodesJson(const v1::ListNodesResponse& response) {
                     {"num_sequences", node.load().num_sequences()},
                     {"reason", node.reason()},
                     {"serves", Serves(node)},
+                    {"engine", node.model().engine()},
                     {"model_digest", node.model().model_digest()},
                     {"kv_blocks_used", node.load().kv_blocks_used()},
                     {"kv_blocks_total", node.load().kv_blocks_total()}});

@@ -67,18 +67,22 @@ void AddStopFlags(CLI::App* app, RequestFlags* flags) {
   app->add_option("--max_tokens",
                   flags->max_tokens,
                   "Most tokens to generate (default: the room left)");
-  app->add_option("--min_tokens",
-                  flags->min_tokens,
-                  "No end by EOS or a stop token before this many");
+  app->add_option(
+      "--min_tokens",
+      flags->min_tokens,
+      "No end by EOS, a stop token or a stop text before this many");
   AddRepeated(
-      app, "--stop", &flags->stop, "A text that ends it; may be repeated");
+      app,
+      "--stop",
+      &flags->stop,
+      "A text that ends it and is cut off, 1 to 256 bytes; up to 16 times");
   AddRepeated(app,
               "--stop_token_ids",
               &flags->stop_token_ids,
               "A token that ends it; may be repeated");
   app->add_flag("--include_stop_str_in_output",
                 flags->include_stop_str_in_output,
-                "Keep the stop text");
+                "Keep the stop text at the end of the text");
   app->add_flag(
       "--ignore_eos", flags->ignore_eos, "Treat EOS as any other token");
 }
@@ -92,7 +96,12 @@ void AddSpeculationFlags(CLI::App* app, RequestFlags* flags) {
   app->add_option("--drafter",
                   flags->drafter,
                   "Only this drafter; 'none' is plain decoding");
-  app->add_option("--rule", flags->rule, "How a draft token is accepted")
+  app->add_option("--rule",
+                  flags->rule,
+                  "How a draft token is accepted: 'coupled' if it is the "
+                  "target's own, so the text depends on the seed alone "
+                  "(default); 'ratio' with probability p/q, exact in "
+                  "distribution, in lock-step")
       ->check(CLI::IsMember({"coupled", "ratio"}));
   app->add_option("--patience_us",
                   flags->patience_us,

@@ -46,6 +46,11 @@ v1::GenerateRequest MakeResumeRequest(const v1::GenerateRequest& original,
   *request.mutable_stop() = started.stop();
   *request.mutable_speculation() = started.speculation();
   request.set_request_id(started.request_id());
+  // What was asked about the prompt came before the first token.
+  if (!token_ids.empty()) {
+    request.clear_prompt_logprobs();
+    request.clear_echo();
+  }
   request.mutable_resume_token_ids()->Assign(token_ids.begin(),
                                              token_ids.end());
   return request;
@@ -117,6 +122,7 @@ bool ResumingCall::Take(const v1::GenerateResponse& response,
     }
     return true;
   }
+  if (response.has_prompt()) return TakePrompt(response, on_response);
   if (response.has_delta()) {
     const v1::GenerateDelta& delta = response.delta();
     if (delta.first_index() != static_cast<int64_t>(token_ids_.size())) {
@@ -135,6 +141,24 @@ bool ResumingCall::Take(const v1::GenerateResponse& response,
     num_losses_ = 0;
     num_pauses_ = 0;
     deadline_ = absl::InfiniteFuture();
+  }
+  return on_response(response);
+}
+
+bool ResumingCall::TakePrompt(v1::GenerateResponse response,
+                              const OnResponse& on_response) {
+  v1::GeneratePrompt& prompt = *response.mutable_prompt();
+  if (std::exchange(echoed_, echoed_ || !prompt.text().empty())) {
+    prompt.clear_text();
+  }
+  if (prompt.has_logprobs()) {
+    v1::PromptLogprobs& logprobs = *prompt.mutable_logprobs();
+    const int known = std::clamp(num_prompt_logprobs_ - logprobs.position(),
+                                 0,
+                                 logprobs.logprobs_size());
+    logprobs.mutable_logprobs()->DeleteSubrange(0, known);
+    logprobs.set_position(logprobs.position() + known);
+    num_prompt_logprobs_ += logprobs.logprobs_size();
   }
   return on_response(response);
 }

@@ -50,6 +50,8 @@ class ResumingCall {
   GenerateOutcome Attempt(const OnResponse& on_response);
   bool Take(const v1::GenerateResponse& response,
             const OnResponse& on_response);
+  // A message about the prompt: hands over what has not been.
+  bool TakePrompt(v1::GenerateResponse response, const OnResponse& on_response);
   // The call failed so that it may go on elsewhere.
   bool MayGoOn(const GenerateOutcome& outcome);
   // Connects to the next address that answers. False if there is no time left,
@@ -65,6 +67,9 @@ class ResumingCall {
 
   std::optional<v1::GenerateStarted> started_;
   std::vector<int32_t> token_ids_;
+  // The prompt's text has come, and log-probabilities of so many positions.
+  bool echoed_ = false;
+  int num_prompt_logprobs_ = 0;
   // What a coordinator said that does not fit.
   grpc::Status fault_;
   int num_attempts_ = 0;

@@ -34,6 +34,11 @@ bool TokenPrinter::Print(const v1::GenerateDelta& delta) {
   return Flush();
 }
 
+bool TokenPrinter::PrintPlain(absl::string_view text) {
+  if (!text.empty()) Append(text, false);
+  return Flush();
+}
+
 bool TokenPrinter::Finish(absl::string_view text) {
   if (!text.empty()) {
     Append(text, false);

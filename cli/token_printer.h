@@ -25,8 +25,10 @@ class TokenPrinter {
   TokenPrinter(std::FILE* out, Marks marks, bool is_terminal)
       : out_(out), marks_(marks), is_terminal_(is_terminal) {}
 
-  // Both return false once `out` cannot be written any more.
+  // All return false once `out` cannot be written any more.
   bool Print(const v1::GenerateDelta& delta);
+  // Text that nobody drafted.
+  bool PrintPlain(absl::string_view text);
   // Text released at the end, and a line break unless the text has one.
   bool Finish(absl::string_view text);
 

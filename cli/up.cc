@@ -1,19 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <signal.h>
-#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include "absl/time/time.h"
 #include "cli/command.h"
 #include "cli/supervisor.h"
 #include "cli/up_plan.h"
 #include "common/base/logging.h"
+#include "common/base/processors.h"
+#include "common/drafting/drafter_names.h"
+#include "common/model/engine_names.h"
 
 namespace specwire::cli {
 namespace {
@@ -38,36 +42,38 @@ int RunUp(const UpFlags& flags) {
     PrintError("cannot tell where this program lies: /proc is not mounted");
     return kExitFailed;
   }
+  UpOptions options = flags.options;
+  options.num_processors = UsableProcessors();
   absl::StatusOr<UpPlan> plan =
-      MakeUpPlan(flags.options, program.parent_path().string());
+      MakeUpPlan(options, program.parent_path().string());
   if (!plan.ok()) {
     PrintError(plan.status().message());
     return absl::IsInvalidArgument(plan.status()) ? kExitUsage : kExitFailed;
   }
   SPECWIRE_LOG(Info,
                "engine ",
-               flags.options.engine,
+               options.engine,
                ", drafter ",
-               flags.options.drafter,
-               ", ",
-               plan->nodes.size(),
-               " nodes with ",
-               flags.options.num_threads,
-               " thread(s) each on ",
-               sysconf(_SC_NPROCESSORS_ONLN),
-               " processors; --threads changes that");
+               options.drafter,
+               "; ",
+               plan->threads);
   return Supervisor(*std::move(plan), absl::Seconds(flags.ready_timeout_s))
       .Run();
 }
 
 void AddUpFlags(CLI::App* command, UpFlags* flags) {
   UpOptions* options = &flags->options;
-  command->add_option("--engine", options->engine, "The verifiers' engine")
-      ->check(CLI::IsMember({"reference"}))
+  std::vector<std::string> drafters = DrafterNames();
+  drafters.emplace_back(kNoDrafter);
+  command
+      ->add_option("--engine",
+                   options->engine,
+                   "How verifiers, and drafters with a model, compute")
+      ->check(CLI::IsMember(std::vector<std::string>(std::begin(kEngineNames),
+                                                     std::end(kEngineNames))))
       ->capture_default_str();
   command->add_option("--drafter", options->drafter, "What drafts")
-      ->check(CLI::IsMember(
-          {"ngram", "model", "oracle", "random", "adversarial", "none"}))
+      ->check(CLI::IsMember(drafters))
       ->capture_default_str();
   command->add_option("--verifiers", options->num_verifiers, "Verifier nodes")
       ->check(CLI::Range(1, 64))
@@ -75,9 +81,12 @@ void AddUpFlags(CLI::App* command, UpFlags* flags) {
   command->add_option("--draft_nodes", options->num_draft_nodes, "Draft nodes")
       ->check(CLI::Range(0, 64))
       ->capture_default_str();
-  command->add_option("--threads", options->num_threads, "Threads of each node")
-      ->check(CLI::Range(1, 1024))
-      ->capture_default_str();
+  command
+      ->add_option("--threads",
+                   options->num_threads,
+                   "Threads of each verifier (default: an equal share of the "
+                   "processors, less one for each draft node with a model)")
+      ->check(CLI::Range(1, kMaxThreads));
   command
       ->add_option("--listen",
                    options->listen,

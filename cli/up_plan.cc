@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/up_plan.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <system_error>
 #include <utility>
@@ -9,6 +10,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "common/base/host_port.h"
+#include "common/base/processors.h"
 #include "common/base/status_macros.h"
 
 namespace specwire::cli {
@@ -19,6 +21,10 @@ namespace fs = std::filesystem;
 // Layers of the target that draft if no other model is given.
 constexpr int kDefaultDraftLayers = 4;
 constexpr char kDefaultModel[] = "models/SmolLM2-135M-Instruct.Q4_1.gguf";
+
+int NumDraftNodes(const UpOptions& options) {
+  return options.drafter == kNoDrafter ? 0 : options.num_draft_nodes;
+}
 
 // INVALID_ARGUMENT if the address is malformed; UNAVAILABLE if it is taken, so
 // that no other coordinator there is mistaken for ours.
@@ -62,8 +68,6 @@ absl::Status AddNode(const UpOptions& options,
                     name,
                     "--listen",
                     "127.0.0.1:0",
-                    "--threads",
-                    absl::StrCat(options.num_threads),
                     "--log_level",
                     options.log_level};
   if (options.metrics.has_value()) {
@@ -83,11 +87,19 @@ std::vector<std::string> DraftArguments(const UpOptions& options,
   std::vector<std::string> arguments = {"--drafter", options.drafter};
   std::string file = options.draft_model;
   std::optional<int> layers = options.draft_layers;
-  const bool is_model = options.drafter == "model";
-  if (file.empty() && (is_model || options.drafter == "oracle" ||
-                       options.drafter == "adversarial")) {
-    file = model;
-    if (is_model && !layers.has_value()) layers = kDefaultDraftLayers;
+  const DrafterKind* kind = FindDrafterKind(options.drafter);
+  if (kind != nullptr && kind->has_model) {
+    if (file.empty()) {
+      file = model;
+      if (kind->takes_layers && !layers.has_value()) {
+        layers = kDefaultDraftLayers;
+      }
+    }
+    arguments.insert(arguments.end(),
+                     {"--engine",
+                      options.engine,
+                      "--threads",
+                      absl::StrCat(ShareThreads(options).draft_node)});
   }
   if (!file.empty()) {
     arguments.insert(arguments.end(), {"--draft_model", file});
@@ -104,7 +116,12 @@ absl::Status AddNodes(const UpOptions& options,
                       const std::string& model,
                       UpPlan* plan) {
   std::vector<std::string> verifier = {
-      "--model", model, "--engine", options.engine};
+      "--model",
+      model,
+      "--engine",
+      options.engine,
+      "--threads",
+      absl::StrCat(ShareThreads(options).verifier)};
   if (options.max_model_len.has_value()) {
     verifier.insert(verifier.end(),
                     {"--max_model_len", absl::StrCat(*options.max_model_len)});
@@ -122,9 +139,7 @@ absl::Status AddNodes(const UpOptions& options,
                                      verifier,
                                      plan));
   }
-  const int num_draft_nodes =
-      options.drafter == "none" ? 0 : options.num_draft_nodes;
-  for (int i = 0; i < num_draft_nodes; ++i) {
+  for (int i = 0; i < NumDraftNodes(options); ++i) {
     SPECWIRE_RETURN_IF_ERROR(AddNode(options,
                                      absl::StrCat("draft-", i),
                                      folder + "/draft_node",
@@ -136,6 +151,40 @@ absl::Status AddNodes(const UpOptions& options,
 
 }  // namespace
 
+ThreadShares ShareThreads(const UpOptions& options) {
+  ThreadShares shares;
+  const DrafterKind* kind = FindDrafterKind(options.drafter);
+  if (kind != nullptr && kind->has_model) shares.draft_node = 1;
+  const int rest =
+      options.num_processors - NumDraftNodes(options) * shares.draft_node;
+  shares.verifier = std::clamp(rest / options.num_verifiers, 1, kMaxThreads);
+  if (options.num_threads.has_value()) shares.verifier = *options.num_threads;
+  return shares;
+}
+
+std::string DescribeThreads(const UpOptions& options) {
+  const ThreadShares shares = ShareThreads(options);
+  const auto part = [](absl::string_view role, int count, int threads) {
+    return count == 1 ? absl::StrCat(role, " ", threads)
+                      : absl::StrCat(count, " ", role, "s ", threads, " each");
+  };
+  std::string text = absl::StrCat(
+      "threads: ", part("verifier", options.num_verifiers, shares.verifier));
+  const int num_draft_nodes = NumDraftNodes(options);
+  if (num_draft_nodes > 0 && shares.draft_node > 0) {
+    absl::StrAppend(
+        &text, ", ", part("draft node", num_draft_nodes, shares.draft_node));
+  }
+  absl::StrAppend(&text,
+                  " of ",
+                  options.num_processors,
+                  options.num_processors == 1 ? " processor" : " processors");
+  if (num_draft_nodes > 0 && shares.draft_node == 0) {
+    absl::StrAppend(&text, "; the drafter ", options.drafter, " needs none");
+  }
+  return text;
+}
+
 absl::StatusOr<UpPlan> MakeUpPlan(const UpOptions& options,
                                   const std::string& folder) {
   std::string model = options.model;
@@ -143,6 +192,7 @@ absl::StatusOr<UpPlan> MakeUpPlan(const UpOptions& options,
     SPECWIRE_ASSIGN_OR_RETURN(model, FindDefaultModel(folder));
   }
   UpPlan plan;
+  plan.threads = DescribeThreads(options);
   SPECWIRE_RETURN_IF_ERROR(CheckAddress(options.listen, "--listen"));
   plan.coordinator = {
       "coordinator",

@@ -8,18 +8,26 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "cli/child_process.h"
+#include "common/drafting/drafter_names.h"
+#include "common/model/engine_names.h"
 
 namespace specwire::cli {
 
+// The value of --drafter that starts no draft node.
+inline constexpr char kNoDrafter[] = "none";
+
 // What `specwire up` was asked for.
 struct UpOptions {
-  std::string engine = "reference";
-  // "none" starts no draft node.
-  std::string drafter = "ngram";
+  // Of verifiers, and of drafters that have a model.
+  std::string engine = kDefaultEngine;
+  // One of kDrafterKinds, or kNoDrafter.
+  std::string drafter = kNgramDrafter;
   int num_verifiers = 1;
   int num_draft_nodes = 1;
-  // For each node.
-  int num_threads = 1;
+  // Processors to divide among the nodes; at least 1.
+  int num_processors = 1;
+  // For each verifier; absent: its share of the processors.
+  std::optional<int> num_threads;
   std::string listen = "127.0.0.1:7070";
   // "none" serves no HTTP.
   std::string http = "127.0.0.1:8080";
@@ -46,7 +54,24 @@ struct UpPlan {
   std::vector<ChildSpec> nodes;
   // The coordinator serves HTTP.
   bool has_http = false;
+  // How the processors are divided, in a line.
+  std::string threads;
 };
+
+// Threads of each node.
+struct ThreadShares {
+  int verifier = 1;
+  // 0 for drafters without a model: they need none of their own.
+  int draft_node = 0;
+};
+
+// Divides the processors: one thread for each draft node that computes with a
+// model, the rest in equal parts for the verifiers, at least one each. Three
+// processes on two processors are then not slower than their work.
+ThreadShares ShareThreads(const UpOptions& options);
+
+// For example "threads: verifier 2, draft node 1 of 4 processors".
+std::string DescribeThreads(const UpOptions& options);
 
 // Makes the plan. `folder` holds the programs. INVALID_ARGUMENT for a malformed
 // address, NOT_FOUND if no default model is there, UNAVAILABLE if an address is

@@ -16,10 +16,14 @@ constexpr int64_t kSpareMessages = 64;
 
 }  // namespace
 
-DrafterView::DrafterView(int vocab_size, int run_length, int window)
+DrafterView::DrafterView(int vocab_size,
+                         int run_length,
+                         int window,
+                         AcceptanceRule rule)
     : vocab_size_(vocab_size),
       run_length_(std::max(run_length, 1)),
-      window_(std::max(window, run_length_)) {}
+      window_(std::max(window, run_length_)),
+      rule_(rule) {}
 
 void DrafterView::OnOpened(int length) {
   messages_left_ = kSpareMessages + MessagesPerEvent();
@@ -125,6 +129,24 @@ absl::Status DrafterView::Check(const Proposal& proposal, int length) {
   if (!(proposal.confidence >= 0 && proposal.confidence <= 1)) {
     return absl::InvalidArgumentError(absl::StrCat(
         "proposal.confidence must be in [0, 1], got ", proposal.confidence));
+  }
+  return CheckDistributions(proposal);
+}
+
+absl::Status DrafterView::CheckDistributions(const Proposal& proposal) const {
+  const size_t needed =
+      rule_ == AcceptanceRule::kRatio ? proposal.tokens.size() : 0;
+  if (proposal.q.size() != needed) {
+    return absl::InvalidArgumentError(absl::StrCat("proposal.q must have ",
+                                                   needed,
+                                                   " entries for ",
+                                                   proposal.tokens.size(),
+                                                   " tokens, got ",
+                                                   proposal.q.size()));
+  }
+  for (size_t i = 0; i < needed; ++i) {
+    SPECWIRE_RETURN_IF_ERROR(
+        ValidateDraft(proposal.q[i], proposal.tokens[i], vocab_size_));
   }
   return absl::OkStatus();
 }

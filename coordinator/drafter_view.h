@@ -38,7 +38,10 @@ class DrafterView {
     int64_t stale = 0;
   };
 
-  DrafterView(int vocab_size, int run_length, int window);
+  DrafterView(int vocab_size,
+              int run_length,
+              int window,
+              AcceptanceRule rule = AcceptanceRule::kCoupled);
 
   // A stream was opened with `length` committed tokens.
   void OnOpened(int length);
@@ -62,6 +65,8 @@ class DrafterView {
 
  private:
   absl::Status Check(const Proposal& proposal, int length);
+  // Of the ratio rule's distributions.
+  absl::Status CheckDistributions(const Proposal& proposal) const;
   absl::StatusOr<Verdict> TakeTokens(const Proposal& proposal,
                                      absl::Span<const int32_t> log);
   void BeginDebt(int length);
@@ -71,6 +76,7 @@ class DrafterView {
   int vocab_size_;
   int run_length_;
   int window_;
+  AcceptanceRule rule_;
   // Proposed tokens from the end of the log on, and how many of them, from the
   // first on, the present verifier was given.
   std::vector<int32_t> path_;

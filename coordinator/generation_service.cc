@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/generation_service.h"
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -11,6 +12,7 @@
 #include "common/rpc/server_stream.h"
 #include "common/rpc/status.h"
 #include "coordinator/request_validation.h"
+#include "coordinator/score.h"
 
 namespace specwire::coordinator {
 namespace {
@@ -18,6 +20,9 @@ namespace {
 // Each holds its request, which may have kMaxMessageBytes.
 constexpr size_t kMaxQueuedWork = 256;
 constexpr size_t kMaxQueuedUnaryWork = 64;
+// Texts that are scored at once, and that wait for it.
+constexpr int kNumScoreWorkers = 4;
+constexpr size_t kMaxQueuedScores = 64;
 constexpr int kMaxDetokenizeIds = 1 << 20;
 
 // For calls that are refused at once.
@@ -47,7 +52,8 @@ GenerationService::GenerationService(const CoordinatorOptions& options,
       environment_(environment),
       catalog_(catalog),
       workers_("tokenize", options.num_workers, kMaxQueuedWork),
-      unary_workers_("unary", options.num_workers, kMaxQueuedUnaryWork) {}
+      unary_workers_("unary", options.num_workers, kMaxQueuedUnaryWork),
+      score_workers_("score", kNumScoreWorkers, kMaxQueuedScores) {}
 
 GenerationService::~GenerationService() = default;
 
@@ -55,7 +61,18 @@ grpc::ServerWriteReactor<v1::GenerateResponse>* GenerationService::Generate(
     grpc::CallbackServerContext* context, const v1::GenerateRequest* request) {
   StreamLimits limits;
   // Credit keeps a session below; one message tells at least one token.
-  limits.max_queued_messages = static_cast<size_t>(options_.credit) + 64;
+  const size_t num_choices =
+      static_cast<size_t>(std::clamp(request->n(), 1, kMaxChoices));
+  limits.max_queued_messages =
+      num_choices * static_cast<size_t>(options_.credit) + 64;
+  if (request->has_prompt_logprobs()) {
+    // Not held back by credit; kMaxPromptLogprobs bounds their size. A message
+    // tells of 16 positions or more, save the last.
+    limits.max_queued_messages += size_t{kMaxPromptLogprobs} / 16;
+  }
+  if (request->has_prompt_logprobs() || request->echo()) {
+    limits.max_queued_bytes *= 2;
+  }
   return StartServerWriter<v1::GenerateResponse>(
       context, limits, [&](Sender sender) {
         return StartSession(context, *request, std::move(sender));
@@ -176,11 +193,37 @@ grpc::ServerUnaryReactor* GenerationService::RunOnWorker(
 
 grpc::ServerUnaryReactor* GenerationService::Score(
     grpc::CallbackServerContext* context,
-    const v1::ScoreRequest* /*request*/,
-    v1::ScoreResponse* /*response*/) {
+    const v1::ScoreRequest* request,
+    v1::ScoreResponse* response) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  reactor->Finish(
-      ToGrpcStatus(absl::UnimplementedError("Score is not served yet")));
+  const auto finish = [this, reactor](const absl::Status& status) {
+    if (!status.ok()) environment_.metrics->OnFailure(status);
+    reactor->Finish(ToGrpcStatus(status));
+  };
+  if (const absl::Status status = Admit(); !status.ok()) {
+    finish(status);
+    return reactor;
+  }
+  const auto run = [this, context, request, response]() -> absl::Status {
+    SPECWIRE_ASSIGN_OR_RETURN(
+        std::shared_ptr<const CatalogModel> model,
+        ResolveModel(request->model(), *catalog_, *environment_.registry));
+    SPECWIRE_ASSIGN_OR_RETURN(const CheckedScore score,
+                              BuildScore(*request, std::move(model)));
+    return RunScore(score, environment_, *context, response);
+  };
+  const bool queued = score_workers_.Post([this, context, run, finish] {
+    const absl::Status status =
+        context->IsCancelled() ? absl::CancelledError("the caller has gone")
+                               : run();
+    OnRequestEnded();
+    finish(status);
+  });
+  if (!queued) {
+    OnRequestEnded();
+    finish(absl::ResourceExhaustedError(
+        "too many texts wait to be scored; try again later"));
+  }
   return reactor;
 }
 

@@ -104,6 +104,8 @@ class GenerationService final : public v1::GenerationService::CallbackService {
   // Generate's own, so that it does not wait behind other methods' long texts.
   WorkerPool workers_;
   WorkerPool unary_workers_;
+  // Each waits for verifiers.
+  WorkerPool score_workers_;
 };
 
 }  // namespace specwire::coordinator

@@ -19,18 +19,27 @@ absl::Duration NotNegative(absl::Duration duration) {
 
 Reply::Reply(const CheckedRequest* request,
              ModelMetrics* metrics,
-             absl::Time arrival)
+             absl::Time arrival,
+             int choice)
     : request_(request),
       metrics_(metrics),
       arrival_(arrival),
-      detokenizer_(request->model->tokenizer.get(),
-                   request->skip_special_tokens),
+      choice_(choice),
+      text_(request->model->tokenizer.get(), request->text),
       num_resumed_(static_cast<int>(request->params.resumed.size())) {
   // What these tokens release, the client has been told by someone else; what
   // they hold back is for the next ones to release.
-  for (const int32_t id : request->params.resumed) detokenizer_.Push(id);
-  metrics_->prompt_tokens->Increment(
-      static_cast<double>(request->params.prompt.size()));
+  const RequestParams& params = request->params;
+  for (size_t i = 0; i < params.resumed.size(); ++i) {
+    const bool ends =
+        params.resumed_stop.has_value() && i + 1 == params.resumed.size();
+    text_.Push(params.resumed[i], ends);
+  }
+}
+
+bool Reply::Judge(int32_t token) {
+  released_.push_back(text_.Push(token, /*ends=*/false));
+  return text_.stop_text() != nullptr;
 }
 
 void Reply::OnFirstStep(absl::Time start, int32_t cached_prompt_tokens) {
@@ -43,15 +52,24 @@ void Reply::OnFirstStep(absl::Time start, int32_t cached_prompt_tokens) {
 v1::GenerateResponse Reply::Delta(const EmitTokens& emit, absl::Time now) {
   v1::GenerateResponse response;
   v1::GenerateDelta* delta = response.mutable_delta();
+  delta->set_choice(choice_);
   delta->set_first_index(emit.first_index);
   std::string* text = delta->mutable_text();
   for (size_t i = 0; i < emit.tokens.size(); ++i) {
-    text->append(detokenizer_.Push(emit.tokens[i]));
+    // Only tokens that end the request by themselves were not judged.
+    if (released_.empty()) {
+      released_.push_back(text_.Push(emit.tokens[i], /*ends=*/true));
+    }
+    text->append(released_.front());
+    released_.pop_front();
     delta->add_token_ids(emit.tokens[i]);
     delta->add_text_ends(static_cast<int32_t>(text->size()));
     delta->add_origins(static_cast<int>(i) < emit.num_accepted
                            ? v1::TOKEN_ORIGIN_DRAFT
                            : v1::TOKEN_ORIGIN_TARGET);
+  }
+  for (const PositionLogprobs& entry : emit.logprobs) {
+    *delta->add_logprobs() = ToProto(entry);
   }
   const int count = static_cast<int>(emit.tokens.size());
   if (num_told_ == 0) {
@@ -72,13 +90,13 @@ v1::GenerateResponse Reply::Delta(const EmitTokens& emit, absl::Time now) {
 
 v1::GenerateResponse Reply::Finished(const FinishRequest& finish,
                                      const SpeculationFigures& figures,
-                                     const std::string& drafter,
-                                     absl::Time now) {
+                                     const std::string& drafter) {
   v1::GenerateResponse response;
   v1::GenerateFinished* finished = response.mutable_finished();
+  finished->set_choice(choice_);
   finished->set_finish_reason(ToProto(finish.reason));
-  SetMatched(finish.stop_token_id, finished);
-  finished->set_text(detokenizer_.Finish());
+  SetMatched(finish, finished);
+  finished->set_text(text_.Finish());
   v1::Usage* usage = finished->mutable_usage();
   usage->set_prompt_tokens(
       static_cast<int32_t>(request_->params.prompt.size()));
@@ -87,12 +105,15 @@ v1::GenerateResponse Reply::Finished(const FinishRequest& finish,
   *finished->mutable_speculation() =
       MakeStats(figures, request_->params.speculation, drafter);
   *finished->mutable_timings() = Timings();
-  metrics_->OnSuccess(finish.reason, NotNegative(now - arrival_));
   return response;
 }
 
-void Reply::SetMatched(std::optional<int32_t> stop_token_id,
+void Reply::SetMatched(const FinishRequest& finish,
                        v1::GenerateFinished* finished) const {
+  if (finish.stop_text && text_.stop_text() != nullptr) {
+    finished->set_stop_text(*text_.stop_text());
+  }
+  const std::optional<int32_t>& stop_token_id = finish.stop_token_id;
   if (!stop_token_id.has_value()) return;
   const std::vector<int32_t>& eos = request_->model->info.model.eos_ids;
   const bool is_eos =

@@ -2,12 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
 
 #include "absl/time/time.h"
-#include "common/text/detokenizer.h"
+#include "coordinator/completion_text.h"
 #include "coordinator/coordinator_metrics.h"
 #include "coordinator/request_machine.h"
 #include "coordinator/request_validation.h"
@@ -15,7 +16,7 @@
 
 namespace specwire::coordinator {
 
-// What a client is told of its request: text as its characters complete, where
+// What a client is told of a choice: text as its characters complete, where
 // tokens came from, times. Tells the metrics the same. Of a resumed request the
 // text goes on where that of the resumed tokens ends; times are those of the
 // new tokens.
@@ -26,8 +27,11 @@ class Reply {
  public:
   Reply(const CheckedRequest* request,
         ModelMetrics* metrics,
-        absl::Time arrival);
+        absl::Time arrival,
+        int choice = 0);
 
+  // Takes the next completion token, which Delta will tell; see TokenJudge.
+  bool Judge(int32_t token);
   // The verifier began its first step at `start`.
   void OnFirstStep(absl::Time start, int32_t cached_prompt_tokens);
   // The message for tokens that have become final. REQUIRES: emit.tokens is not
@@ -36,21 +40,23 @@ class Reply {
   // The last message. REQUIRES: finish.status is OK.
   v1::GenerateResponse Finished(const FinishRequest& finish,
                                 const SpeculationFigures& figures,
-                                const std::string& drafter,
-                                absl::Time now);
+                                const std::string& drafter);
 
   // Completion tokens told so far, resumed ones included.
   int num_tokens() const { return num_resumed_ + num_told_; }
 
  private:
-  void SetMatched(std::optional<int32_t> stop_token_id,
+  void SetMatched(const FinishRequest& finish,
                   v1::GenerateFinished* finished) const;
   v1::GenerateTimings Timings() const;
 
   const CheckedRequest* const request_;
   ModelMetrics* const metrics_;
   const absl::Time arrival_;
-  Detokenizer detokenizer_;
+  const int choice_;
+  CompletionText text_;
+  // Text that tokens have released and Delta has not told, a token each.
+  std::deque<std::string> released_;
   // Tokens that the client had before, and those told here.
   const int num_resumed_;
   int num_told_ = 0;

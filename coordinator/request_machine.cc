@@ -39,6 +39,16 @@ bool IsMovable(absl::StatusCode code) {
   }
 }
 
+// Those of `count` of the commit's tokens from `first` on, if it has them.
+std::vector<PositionLogprobs> LogprobsOf(const Commit& commit,
+                                         size_t first,
+                                         size_t count) {
+  if (commit.logprobs.size() != commit.tokens.size()) return {};
+  const auto begin =
+      commit.logprobs.begin() + static_cast<std::ptrdiff_t>(first);
+  return {begin, begin + static_cast<std::ptrdiff_t>(count)};
+}
+
 int64_t Sum(const DecodeCounters& counters) {
   return counters.overlapped + counters.stale + counters.trimmed;
 }
@@ -48,16 +58,25 @@ int32_t ToInt32(int64_t value) {
       std::min<int64_t>(value, std::numeric_limits<int32_t>::max()));
 }
 
+FinishRequest StoppedByText() {
+  FinishRequest finish;
+  finish.reason = FinishReason::kStop;
+  finish.stop_text = true;
+  return finish;
+}
+
 }  // namespace
 
-RequestMachine::RequestMachine(RequestParams params)
+RequestMachine::RequestMachine(RequestParams params, TokenJudge judge)
     : params_(std::move(params)),
+      judge_(std::move(judge)),
       log_(params_.prompt),
       patience_(params_.speculation.enabled ? params_.speculation.patience
                                             : absl::ZeroDuration()),
       drafter_(params_.vocab_size,
                params_.speculation.run_length,
-               params_.speculation.window) {
+               params_.speculation.window,
+               params_.speculation.rule) {
   log_.insert(log_.end(), params_.resumed.begin(), params_.resumed.end());
   // Without credit nothing would ever be committed.
   params_.credit = std::max(params_.credit, 1);
@@ -70,6 +89,10 @@ std::vector<Action> RequestMachine::Start() {
   if (params_.resumed_stop.has_value()) {
     Finish(
         absl::OkStatus(), FinishReason::kStop, params_.resumed_stop, &actions);
+    return actions;
+  }
+  if (params_.resumed_stop_text) {
+    Finish(StoppedByText(), &actions);
     return actions;
   }
   if (CompletionLength() >= params_.max_tokens) {
@@ -102,17 +125,28 @@ std::vector<Action> RequestMachine::OnCommit(const Commit& commit) {
   TakeCounters(commit.counters);
   const size_t known = log_.size() - static_cast<size_t>(commit.position);
   const size_t skip = std::min(known, commit.tokens.size());
-  const std::vector<int32_t> added(
+  std::vector<int32_t> added(
       commit.tokens.begin() + static_cast<std::ptrdiff_t>(skip),
       commit.tokens.end());
+  const std::optional<size_t> end = JudgedEnd(added, commit.finish);
+  // What lies behind a stop is dropped before anything counts or tells it.
+  if (end.has_value()) added.resize(*end);
   if (!added.empty()) {
-    const int32_t num_accepted =
-        std::max(0, commit.num_accepted - static_cast<int32_t>(skip));
-    CountPass(commit, num_accepted);
+    const int first = static_cast<int>(skip);
+    const int32_t num_accepted = std::clamp(
+        commit.num_accepted - first, 0, static_cast<int>(added.size()));
+    CountPass(commit, first, num_accepted);
     const int32_t position = static_cast<int32_t>(log_.size());
     const int32_t first_index = CompletionLength();
     log_.insert(log_.end(), added.begin(), added.end());
-    actions.push_back(EmitTokens{first_index, added, num_accepted});
+    actions.push_back(EmitTokens{first_index,
+                                 added,
+                                 num_accepted,
+                                 LogprobsOf(commit, skip, added.size())});
+    if (end.has_value()) {
+      Finish(StoppedByText(), &actions);
+      return actions;
+    }
     const bool full = CompletionLength() >= params_.max_tokens;
     if (commit.finish == FinishReason::kNone && full) {
       Finish(absl::OkStatus(), FinishReason::kLength, std::nullopt, &actions);
@@ -128,6 +162,19 @@ std::vector<Action> RequestMachine::OnCommit(const Commit& commit) {
     Finish(absl::OkStatus(), commit.finish, commit.stop_token_id, &actions);
   }
   return actions;
+}
+
+std::optional<size_t> RequestMachine::JudgedEnd(absl::Span<const int32_t> added,
+                                                FinishReason finish) {
+  if (judge_ == nullptr) return std::nullopt;
+  // EOS and stop tokens come before stop texts, these before the limit.
+  const size_t judged = finish == FinishReason::kStop && !added.empty()
+                            ? added.size() - 1
+                            : added.size();
+  for (size_t i = 0; i < judged; ++i) {
+    if (judge_(added[i])) return i + 1;
+  }
+  return std::nullopt;
 }
 
 absl::Status RequestMachine::CheckCommit(const Commit& commit) const {
@@ -200,7 +247,9 @@ absl::Status RequestMachine::CheckCommitCounts(const Commit& commit,
   return absl::OkStatus();
 }
 
-void RequestMachine::CountPass(const Commit& commit, int num_accepted) {
+void RequestMachine::CountPass(const Commit& commit,
+                               int first,
+                               int num_accepted) {
   ++figures_.num_passes;
   verified_tokens_ += commit.num_proposed;
   figures_.num_draft_tokens += commit.num_proposed;
@@ -214,8 +263,7 @@ void RequestMachine::CountPass(const Commit& commit, int num_accepted) {
   }
   figures_.accepted_tokens_per_position.resize(
       figures_.draft_tokens_per_position.size());
-  for (int i = commit.num_accepted - num_accepted; i < commit.num_accepted;
-       ++i) {
+  for (int i = first; i < first + num_accepted; ++i) {
     ++figures_.accepted_tokens_per_position[static_cast<size_t>(i)];
   }
 }
@@ -351,6 +399,11 @@ std::vector<Action> RequestMachine::OnDrafterTimeout(int32_t source,
 void RequestMachine::OpenNextDrafter(Actions* actions) {
   drafter_open_ = true;
   ++source_;
+  if (params_.speculation.rule == AcceptanceRule::kRatio) {
+    // Before it drafts anything: were it to begin with the first proposal,
+    // positions would have one or not by how fast it came.
+    SetPatience(params_.speculation.patience, actions);
+  }
   actions->push_back(OpenDrafter{source_, log_});
   drafter_.OnOpened(static_cast<int>(log_.size()));
   ArmTimer(actions);
@@ -359,8 +412,11 @@ void RequestMachine::OpenNextDrafter(Actions* actions) {
 void RequestMachine::ReplaceDrafter(Actions* actions) {
   drafter_open_ = false;
   ++drafters_lost_;
-  SetPatience(absl::ZeroDuration(), actions);
-  if (drafters_lost_ <= kMaxDraftersLost) {
+  const bool again = drafters_lost_ <= kMaxDraftersLost;
+  if (!again || params_.speculation.rule != AcceptanceRule::kRatio) {
+    SetPatience(absl::ZeroDuration(), actions);
+  }
+  if (again) {
     OpenNextDrafter(actions);
   }
 }
@@ -416,6 +472,10 @@ void RequestMachine::Finish(const absl::Status& status,
                             FinishReason reason,
                             std::optional<int32_t> stop_token_id,
                             Actions* actions) {
+  Finish(FinishRequest{status, reason, stop_token_id}, actions);
+}
+
+void RequestMachine::Finish(FinishRequest finish, Actions* actions) {
   finished_ = true;
   if (std::exchange(drafter_open_, false)) {
     actions->push_back(CloseDrafter{source_});
@@ -427,7 +487,7 @@ void RequestMachine::Finish(const absl::Status& status,
       figures_.num_drafted_tokens - figures_.num_draft_tokens -
       figures_.num_overlapped_tokens - figures_.num_stale_tokens -
       figures_.num_trimmed_tokens;
-  actions->push_back(FinishRequest{status, reason, stop_token_id});
+  actions->push_back(std::move(finish));
 }
 
 int RequestMachine::CompletionLength() const {

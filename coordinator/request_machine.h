@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <variant>
@@ -34,8 +35,10 @@ struct RequestParams {
   // Completion tokens that the client has from an earlier call, at most
   // max_tokens: the sequence goes on behind them.
   std::vector<int32_t> resumed;
-  // The last of them is this stop token: nothing is left to do.
+  // The last of them is this stop token, or completes a stop text: nothing is
+  // left to do.
   std::optional<int32_t> resumed_stop;
+  bool resumed_stop_text = false;
   SamplingParams sampling;
   // Completion tokens at most; set, and prompt + max_tokens fits the context.
   int max_tokens = 0;
@@ -122,12 +125,16 @@ struct EmitTokens {
   int32_t first_index = 0;
   std::vector<int32_t> tokens;
   int32_t num_accepted = 0;
+  // For each of tokens, if the commit had them; else empty.
+  std::vector<PositionLogprobs> logprobs = {};
 };
 // The request has ended; last action. An error status fails the call.
 struct FinishRequest {
   absl::Status status;
   FinishReason reason = FinishReason::kNone;
   std::optional<int32_t> stop_token_id;
+  // The judge stopped it.
+  bool stop_text = false;
 };
 
 using Action = std::variant<OpenVerifier,
@@ -142,6 +149,12 @@ using Action = std::variant<OpenVerifier,
                             EmitTokens,
                             FinishRequest>;
 
+// Judges stop texts, which take a tokenizer: called once for each completion
+// token that was not resumed, in order. True: the token completes a stop text
+// and is the last. Tokens that end the request by themselves (EOS, a stop
+// token) it is not asked about.
+using TokenJudge = std::function<bool(int32_t token)>;
+
 // The coordinator's half of the token protocol for one sequence: it holds the
 // token log, the only truth, and moves the sequence between nodes. Pure code:
 // events in, actions out; no clock, no sockets, no choice of nodes. See
@@ -153,7 +166,8 @@ using Action = std::variant<OpenVerifier,
 // Thread safety: one thread at a time.
 class RequestMachine {
  public:
-  explicit RequestMachine(RequestParams params);
+  // `judge` may be null: no text stops the request.
+  explicit RequestMachine(RequestParams params, TokenJudge judge = nullptr);
 
   // Once, first. Opens the verifier, and a drafter if speculation is on; ends
   // at once if nothing is left to generate.
@@ -199,7 +213,13 @@ class RequestMachine {
   // sent this.
   absl::Status CheckCommit(const Commit& commit) const;
   absl::Status CheckCommitCounts(const Commit& commit, size_t num_new) const;
-  void CountPass(const Commit& commit, int num_accepted);
+  // How many of a commit's new tokens there are up to and including the one at
+  // which the judge stops the request; nothing if it does not.
+  std::optional<size_t> JudgedEnd(absl::Span<const int32_t> added,
+                                  FinishReason finish);
+  // Counts a pass of whose tokens those from `first` on are new; the first
+  // num_accepted of these are accepted draft tokens.
+  void CountPass(const Commit& commit, int first, int num_accepted);
   void TakeCounters(const DecodeCounters& counters);
   // A verifier was lost for the reason given.
   void MoveVerifier(const absl::Status& status, Actions* actions);
@@ -213,9 +233,11 @@ class RequestMachine {
               FinishReason reason,
               std::optional<int32_t> stop_token_id,
               Actions* actions);
+  void Finish(FinishRequest finish, Actions* actions);
   int CompletionLength() const;
 
   RequestParams params_;
+  const TokenJudge judge_;
   std::vector<int32_t> log_;
   bool finished_ = false;
   SpeculationFigures figures_;

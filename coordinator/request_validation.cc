@@ -17,8 +17,9 @@ namespace {
 
 constexpr size_t kMaxRequestIdLength = 128;
 constexpr int kMaxPriority = 100;
-constexpr int kMaxLogprobs = 20;
-constexpr int kMaxChoices = 16;
+// A verifier commits so many tokens at most, and a window of drafts, beyond
+// what the coordinator has judged, where a stop text may end the request.
+constexpr int kStopCredit = 32;
 constexpr int kMaxPromptTokens = 1 << 20;
 constexpr char kNoDrafter[] = "none";
 
@@ -98,27 +99,25 @@ absl::Status CheckNotOffered(const v1::GenerateRequest& request) {
   if (request.has_logprobs()) {
     SPECWIRE_RETURN_IF_ERROR(
         CheckRange("logprobs", request.logprobs(), 0, kMaxLogprobs));
-    return Invalid("logprobs: not supported yet; leave it out");
   }
   if (request.has_prompt_logprobs()) {
     SPECWIRE_RETURN_IF_ERROR(CheckRange(
         "prompt_logprobs", request.prompt_logprobs(), 0, kMaxLogprobs));
-    return Invalid("prompt_logprobs: not supported yet; leave it out");
-  }
-  if (request.echo()) {
-    return Invalid("echo: not supported yet; leave it out");
   }
   if (request.has_n()) {
     SPECWIRE_RETURN_IF_ERROR(CheckRange("n", request.n(), 1, kMaxChoices));
-    if (request.n() != 1) {
-      return Invalid("n: ", request.n(), " is not supported yet; pass 1");
-    }
   }
   return absl::OkStatus();
 }
 
 absl::Status CheckResume(const v1::GenerateRequest& request) {
   if (request.resume_token_ids().empty()) return absl::OkStatus();
+  if (request.n() > 1) {
+    return Invalid("n: ",
+                   request.n(),
+                   " completions cannot be resumed; pass 1, or leave "
+                   "resume_token_ids out");
+  }
   const v1::SamplingParams& sampling = request.sampling();
   const bool greedy =
       sampling.has_temperature() && sampling.temperature() < kGreedyTemperature;
@@ -130,14 +129,28 @@ absl::Status CheckResume(const v1::GenerateRequest& request) {
   return absl::OkStatus();
 }
 
+// The ratio rule is exact only in lock-step; a request that asks for another
+// schedule is refused rather than changed.
+absl::Status CheckLockStep(const v1::Speculation& speculation) {
+  if (speculation.has_patience_us() && speculation.patience_us() != -1) {
+    return Invalid("speculation.patience_us: ",
+                   speculation.patience_us(),
+                   " does not go with ACCEPTANCE_RULE_RATIO, which runs in "
+                   "lock-step; leave it out or pass -1");
+  }
+  if (speculation.has_window() &&
+      speculation.window() != speculation.max_draft_tokens()) {
+    return Invalid("speculation.window: ",
+                   speculation.window(),
+                   " does not go with ACCEPTANCE_RULE_RATIO, which runs in "
+                   "lock-step; leave it out or pass max_draft_tokens");
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckSpeculation(const v1::Speculation& speculation) {
   SPECWIRE_ASSIGN_OR_RETURN(const AcceptanceRule rule,
                             FromProto(speculation.rule()));
-  if (rule != AcceptanceRule::kCoupled) {
-    return Invalid(
-        "speculation.rule: ACCEPTANCE_RULE_RATIO is not supported yet; use "
-        "ACCEPTANCE_RULE_COUPLED");
-  }
   if (speculation.has_max_draft_tokens()) {
     SPECWIRE_RETURN_IF_ERROR(CheckRange("speculation.max_draft_tokens",
                                         speculation.max_draft_tokens(),
@@ -157,12 +170,12 @@ absl::Status CheckSpeculation(const v1::Speculation& speculation) {
                    " is out of range; must be -1 (without limit) or at least "
                    "0");
   }
-  return absl::OkStatus();
+  return rule == AcceptanceRule::kRatio ? CheckLockStep(speculation)
+                                        : absl::OkStatus();
 }
 
 absl::StatusOr<std::vector<int32_t>> TokenizePrompt(
     const v1::GenerateRequest& request, const CatalogModel& model) {
-  const Tokenizer& tokenizer = *model.tokenizer;
   if (request.has_token_ids()) {
     const auto& ids = request.token_ids().ids();
     return std::vector<int32_t>(ids.begin(), ids.end());
@@ -172,17 +185,49 @@ absl::StatusOr<std::vector<int32_t>> TokenizePrompt(
                               RenderChat(model, request.chat()));
     return std::move(chat.token_ids);
   }
-  SPECWIRE_ASSIGN_OR_RETURN(
-      std::vector<int32_t> ids,
-      tokenizer.Encode(request.text(), SpecialTokens::kRecognise));
-  if (tokenizer.add_bos() && tokenizer.bos_id().has_value()) {
-    ids.insert(ids.begin(), *tokenizer.bos_id());
+  return TokenizeRaw(request.text(), model);
+}
+
+// Takes over what is asked about the prompt, or refuses what is too much.
+absl::Status TakeLogprobs(const v1::GenerateRequest& request,
+                          const CatalogModel& model,
+                          CheckedRequest* checked) {
+  const std::vector<int32_t>& prompt = checked->params.prompt;
+  if (request.has_logprobs()) checked->logprobs = request.logprobs();
+  if (request.has_prompt_logprobs()) {
+    const int64_t count =
+        static_cast<int64_t>(prompt.size()) * (1 + request.prompt_logprobs());
+    if (count > kMaxPromptLogprobs) {
+      return Invalid("prompt_logprobs: ",
+                     request.prompt_logprobs(),
+                     " candidates and the token itself, for each of ",
+                     prompt.size(),
+                     " tokens, are ",
+                     count,
+                     " numbers; at most ",
+                     kMaxPromptLogprobs);
+    }
+    checked->prompt_logprobs = request.prompt_logprobs();
   }
-  return ids;
+  if (!request.echo()) return absl::OkStatus();
+  if (request.has_text()) {
+    checked->echo = request.text();
+  } else if (request.has_chat()) {
+    SPECWIRE_ASSIGN_OR_RETURN(RenderedChat chat,
+                              RenderChat(model, request.chat()));
+    checked->echo = std::move(chat.text);
+  } else {
+    checked->echo =
+        model.tokenizer->Decode(prompt, /*skip_special_tokens=*/false);
+    SPECWIRE_RETURN_IF_ERROR(
+        CheckTextSize(*checked->echo, "echo: the prompt's text"));
+  }
+  return absl::OkStatus();
 }
 
 // The settings in force. Values have been checked.
 SpeculationSettings FillSpeculation(const v1::Speculation& wanted,
+                                    AcceptanceRule rule,
                                     const SpeculationDefaults& defaults) {
   SpeculationSettings settings;
   settings.enabled = !wanted.has_enabled() || wanted.enabled();
@@ -204,6 +249,12 @@ SpeculationSettings FillSpeculation(const v1::Speculation& wanted,
                             ? absl::InfiniteDuration()
                             : absl::Microseconds(wanted.patience_us());
   }
+  settings.rule = rule;
+  if (rule == AcceptanceRule::kRatio) {
+    // Lock-step: one run at a time, and each is waited for.
+    settings.window = settings.run_length;
+    settings.patience = absl::InfiniteDuration();
+  }
   return settings;
 }
 
@@ -220,11 +271,22 @@ absl::Status CheckDrafter(const std::string& drafter,
       served.empty() ? std::string(kNoDrafter) : absl::StrJoin(served, ", ")));
 }
 
-// Takes over the tokens of an earlier call. REQUIRES: checked->stop is complete
-// and fits the context.
+absl::Status BehindStop(absl::Span<const int32_t> ids, size_t index) {
+  return Invalid("resume_token_ids[",
+                 index + 1,
+                 "]: stands behind resume_token_ids[",
+                 index,
+                 "] = ",
+                 ids[index],
+                 ", which ends the completion");
+}
+
+// Takes over the tokens of an earlier call. REQUIRES: checked->stop and
+// ->text are complete.
 absl::Status TakeResumed(absl::Span<const int32_t> ids,
-                         const ModelInfo& model,
+                         const CatalogModel& catalog_model,
                          CheckedRequest* checked) {
+  const ModelInfo& model = catalog_model.info.model;
   SPECWIRE_RETURN_IF_ERROR(
       CheckTokenIds(ids, model.vocab_size, "resume_token_ids"));
   const StopCriteria& stop = checked->stop;
@@ -240,18 +302,19 @@ absl::Status TakeResumed(absl::Span<const int32_t> ids,
   }
   const auto found = std::find_first_of(
       ids.begin(), ids.end(), stop_ids.begin(), stop_ids.end());
+  const size_t end = static_cast<size_t>(found - ids.begin());
   if (found != ids.end()) {
-    const auto index = found - ids.begin();
-    if (found + 1 != ids.end()) {
-      return Invalid("resume_token_ids[",
-                     index + 1,
-                     "]: stands behind resume_token_ids[",
-                     index,
-                     "] = ",
-                     *found,
-                     ", which ends the completion");
-    }
+    if (end + 1 != ids.size()) return BehindStop(ids, end);
     checked->params.resumed_stop = *found;
+  }
+  // Stop texts, judged as the coordinator did that emitted these tokens.
+  CompletionText text(catalog_model.tokenizer.get(), checked->text);
+  for (size_t i = 0; i < end; ++i) {
+    text.Push(ids[i], /*ends=*/false);
+    if (text.stop_text() == nullptr) continue;
+    if (i + 1 != ids.size()) return BehindStop(ids, i);
+    checked->params.resumed_stop_text = true;
+    break;
   }
   checked->params.resumed.assign(ids.begin(), ids.end());
   return absl::OkStatus();
@@ -324,6 +387,17 @@ absl::Status CheckGenerateFields(const v1::GenerateRequest& request) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<std::vector<int32_t>> TokenizeRaw(const std::string& text,
+                                                 const CatalogModel& model) {
+  const Tokenizer& tokenizer = *model.tokenizer;
+  SPECWIRE_ASSIGN_OR_RETURN(std::vector<int32_t> ids,
+                            tokenizer.Encode(text, SpecialTokens::kRecognise));
+  if (tokenizer.add_bos() && tokenizer.bos_id().has_value()) {
+    ids.insert(ids.begin(), *tokenizer.bos_id());
+  }
+  return ids;
+}
+
 absl::StatusOr<RenderedChat> RenderChat(const CatalogModel& model,
                                         const v1::ChatPrompt& chat) {
   SPECWIRE_RETURN_IF_ERROR(CheckChat(chat));
@@ -366,8 +440,10 @@ absl::StatusOr<CheckedRequest> BuildRequest(
       ValidateSampling(checked.params.sampling, vocab_size));
   SPECWIRE_ASSIGN_OR_RETURN(checked.stop, FromProto(request.stop()));
   SPECWIRE_RETURN_IF_ERROR(ValidateStop(checked.stop, vocab_size));
+  SPECWIRE_ASSIGN_OR_RETURN(const AcceptanceRule rule,
+                            FromProto(request.speculation().rule()));
   checked.params.speculation =
-      FillSpeculation(request.speculation(), defaults.speculation);
+      FillSpeculation(request.speculation(), rule, defaults.speculation);
   if (checked.params.speculation.enabled) {
     checked.drafter = request.speculation().drafter();
     SPECWIRE_RETURN_IF_ERROR(CheckDrafter(checked.drafter, defaults.drafters));
@@ -380,18 +456,30 @@ absl::StatusOr<CheckedRequest> BuildRequest(
       CheckTokenIds(checked.params.prompt, vocab_size, "prompt.token_ids"));
   SPECWIRE_RETURN_IF_ERROR(
       FitContext(*model, checked.params.prompt.size(), &checked.stop));
+  // Again, now that max_tokens is known.
+  SPECWIRE_RETURN_IF_ERROR(ValidateStop(checked.stop, vocab_size));
+  checked.text.skip_special_tokens =
+      !request.has_skip_special_tokens() || request.skip_special_tokens();
+  checked.text.stop_texts =
+      std::make_shared<const StopTexts>(checked.stop.stop);
+  checked.text.include_stop = checked.stop.include_stop_str_in_output;
+  checked.text.min_tokens = checked.stop.min_tokens;
   SPECWIRE_RETURN_IF_ERROR(
-      TakeResumed(request.resume_token_ids(), model->info.model, &checked));
+      TakeResumed(request.resume_token_ids(), *model, &checked));
 
+  SPECWIRE_RETURN_IF_ERROR(TakeLogprobs(request, *model, &checked));
   checked.params.max_tokens = *checked.stop.max_tokens;
   checked.params.stop_token_ids = checked.stop.stop_token_ids;
   checked.params.ignore_eos = checked.stop.ignore_eos;
   checked.params.vocab_size = vocab_size;
   checked.params.credit = defaults.credit;
+  if (!checked.stop.stop.empty()) {
+    checked.params.credit = std::min(
+        defaults.credit, kStopCredit + checked.params.speculation.window);
+  }
   checked.request_id =
       request.request_id().empty() ? RandomHexId(8) : request.request_id();
-  checked.skip_special_tokens =
-      !request.has_skip_special_tokens() || request.skip_special_tokens();
+  checked.num_choices = request.has_n() ? request.n() : 1;
   checked.model = std::move(model);
   return checked;
 }

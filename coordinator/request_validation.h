@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "common/sampling/params.h"
+#include "coordinator/completion_text.h"
 #include "coordinator/model_catalog.h"
 #include "coordinator/options.h"
 #include "coordinator/request_machine.h"
@@ -28,7 +30,16 @@ struct CheckedRequest {
   StopCriteria stop;
   // Name of the drafter to use; empty: any.
   std::string drafter;
-  bool skip_special_tokens = true;
+  // How tokens become text, and the texts that end it.
+  TextRules text;
+  // Log-probabilities of generated tokens, and of the prompt's: how many
+  // candidates for each.
+  std::optional<int> logprobs = std::nullopt;
+  std::optional<int> prompt_logprobs = std::nullopt;
+  // The prompt's text, if it is to be repeated.
+  std::optional<std::string> echo = std::nullopt;
+  // Independent completions; more than one only if none is resumed.
+  int num_choices = 1;
 };
 
 // What a request may leave to the coordinator, and what is there to choose.
@@ -42,6 +53,13 @@ struct RequestDefaults {
 // Every check below refuses with a message that names the field and the limit,
 // INVALID_ARGUMENT unless said otherwise. Nothing is clamped or ignored: what
 // is not supported yet is refused by name.
+
+// Most completions that a request may ask for.
+inline constexpr int kMaxChoices = 16;
+
+// Most log-probabilities that may be asked of one prompt, the candidates of all
+// its positions together: what keeps a reply that nobody reads small.
+inline constexpr int64_t kMaxPromptLogprobs = 1 << 20;
 
 // Checks that need no model. Quick.
 absl::Status CheckGenerateFields(const v1::GenerateRequest& request);
@@ -60,6 +78,11 @@ absl::Status CheckTextSize(const std::string& text, absl::string_view field);
 absl::Status CheckTokenIds(absl::Span<const int32_t> ids,
                            int vocab_size,
                            absl::string_view field);
+
+// The ids of a text that is sent raw: special tokens in it are recognised, and
+// BOS is prepended where the model's files say so.
+absl::StatusOr<std::vector<int32_t>> TokenizeRaw(const std::string& text,
+                                                 const CatalogModel& model);
 
 // A conversation under the model's template.
 struct RenderedChat {

@@ -28,7 +28,8 @@ double Ratio(int64_t part, int64_t whole) {
 }  // namespace
 
 v1::DecodeRequest MakeDecodeOpen(const CheckedRequest& request,
-                                 const OpenVerifier& open) {
+                                 const OpenVerifier& open,
+                                 int choice) {
   v1::DecodeRequest message;
   v1::DecodeOpen* out = message.mutable_open();
   Assign(out->mutable_tokens(), open.tokens);
@@ -38,7 +39,13 @@ v1::DecodeRequest MakeDecodeOpen(const CheckedRequest& request,
   out->set_min_tokens(request.stop.min_tokens);
   Assign(out->mutable_stop_token_ids(), request.stop.stop_token_ids);
   out->set_ignore_eos(request.stop.ignore_eos);
+  out->set_choice(choice);
   out->set_rule(ToProto(request.params.speculation.rule));
+  if (request.logprobs.has_value()) out->set_logprobs(*request.logprobs);
+  // All choices have the same prompt.
+  if (request.prompt_logprobs.has_value() && choice == 0) {
+    out->set_prompt_logprobs(*request.prompt_logprobs);
+  }
   out->set_source(open.source);
   out->set_decode_until(open.decode_until);
   out->set_patience_us(PatienceUs(open.patience));
@@ -53,6 +60,7 @@ v1::DecodeRequest MakeProposal(const Proposal& proposal) {
   out->set_position(proposal.position);
   out->set_based_on(proposal.based_on);
   Assign(out->mutable_tokens(), proposal.tokens);
+  ToProto(proposal.q, out->mutable_q());
   return message;
 }
 
@@ -67,16 +75,26 @@ v1::DecodeRequest MakeDecodeTune(const SendDecodeTune& tune) {
 }
 
 v1::DraftRequest MakeDraftOpen(const CheckedRequest& request,
-                               const OpenDrafter& open) {
+                               const OpenDrafter& open,
+                               int choice) {
   v1::DraftRequest message;
   v1::DraftOpen* out = message.mutable_open();
   Assign(out->mutable_tokens(), open.tokens);
   out->set_prompt_length(static_cast<int32_t>(request.params.prompt.size()));
   *out->mutable_sampling() = ToProto(request.params.sampling);
+  out->set_choice(choice);
   out->set_rule(ToProto(request.params.speculation.rule));
   out->set_run_length(request.params.speculation.run_length);
   out->set_window(request.params.speculation.window);
   out->set_vocab_size(request.params.vocab_size);
+  if (request.stop.min_tokens > 0) {
+    out->set_min_tokens(request.stop.min_tokens);
+    Assign(out->mutable_end_token_ids(), request.stop.stop_token_ids);
+    if (!request.stop.ignore_eos) {
+      const std::vector<int32_t>& eos = request.model->info.model.eos_ids;
+      out->mutable_end_token_ids()->Add(eos.begin(), eos.end());
+    }
+  }
   return message;
 }
 
@@ -94,7 +112,8 @@ v1::DraftRequest MakeDraftRewind(const SendRewind& rewind) {
 }
 
 absl::StatusOr<Commit> ParseCommit(const v1::DecodeResponse& response,
-                                   int vocab_size) {
+                                   int vocab_size,
+                                   std::optional<int> logprobs) {
   const int num_tokens = response.tokens_size();
   if (response.position() < 0) {
     return absl::InvalidArgumentError("position: must not be negative");
@@ -119,6 +138,20 @@ absl::StatusOr<Commit> ParseCommit(const v1::DecodeResponse& response,
   Commit commit;
   commit.position = response.position();
   commit.tokens.assign(response.tokens().begin(), response.tokens().end());
+  if (response.logprobs_size() != (logprobs.has_value() ? num_tokens : 0)) {
+    return absl::InvalidArgumentError(absl::StrCat("logprobs: ",
+                                                   response.logprobs_size(),
+                                                   " entries for ",
+                                                   num_tokens,
+                                                   " tokens"));
+  }
+  for (int i = 0; i < response.logprobs_size(); ++i) {
+    SPECWIRE_ASSIGN_OR_RETURN(
+        PositionLogprobs entry,
+        FromProto(
+            response.logprobs(i), response.tokens(i), *logprobs, vocab_size));
+    commit.logprobs.push_back(std::move(entry));
+  }
   commit.num_proposed = response.num_proposed();
   commit.num_accepted = response.num_accepted();
   const v1::DecodeCounters& counters = response.counters();
@@ -145,12 +178,43 @@ absl::StatusOr<Commit> ParseCommit(const v1::DecodeResponse& response,
   return commit;
 }
 
+absl::Status CheckPromptLogprobs(const v1::PromptLogprobs& logprobs,
+                                 const CheckedRequest& request) {
+  const std::vector<int32_t>& prompt = request.params.prompt;
+  const int size = logprobs.logprobs_size();
+  if (!request.prompt_logprobs.has_value() || size == 0 ||
+      logprobs.position() < 1 ||
+      static_cast<int64_t>(prompt.size()) - logprobs.position() < size) {
+    return absl::InvalidArgumentError(absl::StrCat("prompt_logprobs: ",
+                                                   size,
+                                                   " entries from position ",
+                                                   logprobs.position(),
+                                                   " on, the prompt has ",
+                                                   prompt.size(),
+                                                   " tokens"));
+  }
+  for (int i = 0; i < size; ++i) {
+    SPECWIRE_RETURN_IF_ERROR(
+        FromProto(logprobs.logprobs(i),
+                  prompt[static_cast<size_t>(logprobs.position() + i)],
+                  *request.prompt_logprobs,
+                  request.params.vocab_size)
+            .status());
+  }
+  return absl::OkStatus();
+}
+
 Proposal ParseProposal(const v1::DraftResponse& response, int32_t source) {
   Proposal proposal;
   proposal.source = source;
   proposal.position = response.position();
   proposal.based_on = response.based_on();
   proposal.tokens.assign(response.tokens().begin(), response.tokens().end());
+  for (const v1::SparseDistribution& q : response.q()) {
+    proposal.q.push_back(
+        {{q.token_ids().begin(), q.token_ids().end()},
+         {q.probabilities().begin(), q.probabilities().end()}});
+  }
   proposal.confidence = response.confidence();
   return proposal;
 }
@@ -172,6 +236,19 @@ v1::GenerateResponse MakeStarted(const CheckedRequest& request) {
   speculation->set_patience_us(PatienceUs(settings.patience));
   speculation->set_window(settings.window);
   Assign(out->mutable_prompt_token_ids(), request.params.prompt);
+  return message;
+}
+
+std::optional<v1::GenerateResponse> MakePrompt(const CheckedRequest& request) {
+  if (!request.echo.has_value() && !request.prompt_logprobs.has_value()) {
+    return std::nullopt;
+  }
+  v1::GenerateResponse message;
+  v1::GeneratePrompt* out = message.mutable_prompt();
+  if (request.echo.has_value()) out->set_text(*request.echo);
+  if (request.prompt_logprobs.has_value()) {
+    out->mutable_logprobs()->add_logprobs();
+  }
   return message;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -17,12 +18,14 @@ namespace specwire::coordinator {
 // Between what a request machine says and hears and the messages that carry it.
 
 v1::DecodeRequest MakeDecodeOpen(const CheckedRequest& request,
-                                 const OpenVerifier& open);
+                                 const OpenVerifier& open,
+                                 int choice = 0);
 v1::DecodeRequest MakeProposal(const Proposal& proposal);
 v1::DecodeRequest MakeDecodeTune(const SendDecodeTune& tune);
 
 v1::DraftRequest MakeDraftOpen(const CheckedRequest& request,
-                               const OpenDrafter& open);
+                               const OpenDrafter& open,
+                               int choice = 0);
 v1::DraftRequest MakeDraftCommit(const SendCommit& commit);
 v1::DraftRequest MakeDraftRewind(const SendRewind& rewind);
 
@@ -30,13 +33,23 @@ v1::DraftRequest MakeDraftRewind(const SendRewind& rewind);
 // verifier can send: numbers negative or out of proportion, an id outside the
 // vocabulary, an unknown finish reason. Whether it fits the log is the
 // machine's to judge.
+// `logprobs`: how many candidates were asked for, if any.
 absl::StatusOr<Commit> ParseCommit(const v1::DecodeResponse& response,
-                                   int vocab_size);
+                                   int vocab_size,
+                                   std::optional<int> logprobs = std::nullopt);
+// OK if these can be the log-probabilities of the request's prompt from that
+// position on.
+absl::Status CheckPromptLogprobs(const v1::PromptLogprobs& logprobs,
+                                 const CheckedRequest& request);
 // As it came: the machine judges it.
 Proposal ParseProposal(const v1::DraftResponse& response, int32_t source);
 
 // The first message of a reply: every value in force.
 v1::GenerateResponse MakeStarted(const CheckedRequest& request);
+// What comes behind it: the text, if it is to be repeated, and the first entry
+// of the log-probabilities, that of the token which nothing precedes. Nothing
+// if the request asks for neither.
+std::optional<v1::GenerateResponse> MakePrompt(const CheckedRequest& request);
 // `drafter` is the name of the drafter that proposed last.
 v1::SpeculationStats MakeStats(const SpeculationFigures& figures,
                                const SpeculationSettings& settings,

@@ -11,10 +11,23 @@ namespace specwire::draft {
 namespace {
 
 constexpr int kMaxTokens = 1 << 20;
+// Stop tokens and EOS.
+constexpr int kMaxEndTokenIds = kMaxStopTokenIds + kMaxEosTokenIds;
+
+using TokenList = google::protobuf::RepeatedField<int32_t>;
 
 // A drafter need not know the vocabulary's size.
-absl::Status CheckTokens(const google::protobuf::RepeatedField<int32_t>& tokens,
-                         absl::string_view field) {
+absl::Status CheckIds(const TokenList& tokens, absl::string_view field) {
+  for (const int32_t token : tokens) {
+    if (token < 0 || token >= kMaxVocabularySize) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          field, ": ", token, " is not in [0, ", kMaxVocabularySize, ")"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckTokens(const TokenList& tokens, absl::string_view field) {
   if (tokens.empty() || tokens.size() > kMaxTokens) {
     return absl::InvalidArgumentError(
         absl::StrCat(field,
@@ -23,13 +36,27 @@ absl::Status CheckTokens(const google::protobuf::RepeatedField<int32_t>& tokens,
                      " of them, at least 1 and at most ",
                      kMaxTokens));
   }
-  for (const int32_t token : tokens) {
-    if (token < 0 || token >= kMaxVocabularySize) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          field, ": ", token, " is not in [0, ", kMaxVocabularySize, ")"));
-    }
+  return CheckIds(tokens, field);
+}
+
+absl::StatusOr<SequenceContext> ToContext(const v1::DraftOpen& message) {
+  if (message.min_tokens() < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("min_tokens: must be >= 0, got ", message.min_tokens()));
   }
-  return absl::OkStatus();
+  if (message.end_token_ids_size() > kMaxEndTokenIds) {
+    return absl::InvalidArgumentError(absl::StrCat("end_token_ids: ",
+                                                   message.end_token_ids_size(),
+                                                   " of them, at most ",
+                                                   kMaxEndTokenIds));
+  }
+  SPECWIRE_RETURN_IF_ERROR(CheckIds(message.end_token_ids(), "end_token_ids"));
+  SequenceContext context;
+  context.prompt_length = message.prompt_length();
+  context.min_tokens = message.min_tokens();
+  context.end_token_ids.assign(message.end_token_ids().begin(),
+                               message.end_token_ids().end());
+  return context;
 }
 
 }  // namespace
@@ -52,7 +79,8 @@ absl::StatusOr<OpenDraft> FromProto(const v1::DraftOpen& message) {
   SPECWIRE_ASSIGN_OR_RETURN(open.params.rule,
                             specwire::FromProto(message.rule()));
   SPECWIRE_RETURN_IF_ERROR(
-      CheckSequence(open.params.rule, message.choice(), message.tenant_salt()));
+      CheckSequence(message.choice(), message.tenant_salt()));
+  SPECWIRE_ASSIGN_OR_RETURN(open.params.context, ToContext(message));
   open.params.choice = message.choice();
   open.params.vocab_size = message.vocab_size();
   open.params.tenant_salt = message.tenant_salt();
@@ -92,6 +120,7 @@ v1::DraftResponse ToProto(const Proposal& proposal) {
   message.set_position(proposal.position);
   message.set_based_on(proposal.based_on);
   message.mutable_tokens()->Add(proposal.tokens.begin(), proposal.tokens.end());
+  specwire::ToProto(proposal.q, message.mutable_q());
   message.set_confidence(proposal.confidence);
   return message;
 }

@@ -65,8 +65,11 @@ void DrafterThread::OnEvent(StreamId stream, DraftEvent event) {
 }
 
 void DrafterThread::OnOpen(StreamId stream, OpenDraft open) {
-  absl::StatusOr<DraftPath> path = DraftPath::Open(
-      std::move(open.tokens), open.prompt_length, open.run_length, open.window);
+  absl::StatusOr<DraftPath> path = DraftPath::Open(std::move(open.tokens),
+                                                   open.prompt_length,
+                                                   open.run_length,
+                                                   open.window,
+                                                   open.params.rule);
   if (!path.ok()) {
     worker_.Release(stream);
     open.sink->Finish(path.status());
@@ -158,6 +161,13 @@ absl::StatusOr<DraftRun> DrafterThread::Draft(Sequence* sequence,
                      run->tokens.size(),
                      " tokens where it was asked for at most ",
                      max_tokens));
+  }
+  if (run.ok() && !run->q.empty() && run->q.size() != run->tokens.size()) {
+    return absl::InternalError(absl::StrCat("the drafter gave ",
+                                            run->q.size(),
+                                            " distributions for ",
+                                            run->tokens.size(),
+                                            " tokens"));
   }
   return run;
 }

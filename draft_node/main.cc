@@ -7,12 +7,10 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/str_cat.h"
 #include "common/base/logging.h"
-#include "common/base/signals.h"
-#include "common/base/standard_streams.h"
 #include "common/base/status_macros.h"
 #include "common/metrics/names.h"
+#include "common/model/engine_names.h"
 #include "common/rpc/node_main.h"
 #include "draft_node/drafter_thread.h"
 #include "draft_node/make_drafter.h"
@@ -21,17 +19,12 @@
 namespace specwire::draft {
 namespace {
 
-constexpr char kProgram[] = "draft_node";
-constexpr int kMaxSequences = 4096;
-
 struct Flags {
-  NodeFlags node;
   DrafterOptions drafter;
   int max_num_sequences = DrafterThreadOptions().max_num_sequences;
 };
 
 void AddFlags(CLI::App* app, Flags* flags) {
-  AddNodeFlags(app, &flags->node);
   app->add_option(
          "--drafter",
          flags->drafter.name,
@@ -41,6 +34,10 @@ void AddFlags(CLI::App* app, Flags* flags) {
   app->add_option("--draft_model",
                   flags->drafter.model,
                   "the drafter's GGUF file, for those that have a model");
+  app->add_option("--engine",
+                  flags->drafter.engine.engine,
+                  "how a model computes: " + EngineNames())
+      ->capture_default_str();
   app->add_option("--draft_layers",
                   flags->drafter.engine.num_layers,
                   "only the first N layers of the model, with its own final "
@@ -61,28 +58,8 @@ void AddFlags(CLI::App* app, Flags* flags) {
 }
 
 absl::Status CheckFlags(const Flags& flags) {
-  if (flags.max_num_sequences < 1 || flags.max_num_sequences > kMaxSequences) {
-    return absl::InvalidArgumentError(absl::StrCat("--max_num_sequences: ",
-                                                   flags.max_num_sequences,
-                                                   " is not between 1 and ",
-                                                   kMaxSequences));
-  }
+  SPECWIRE_RETURN_IF_ERROR(CheckMaxNumSequences(flags.max_num_sequences));
   return CheckDrafterOptions(flags.drafter);
-}
-
-void AddGauges(MetricsRegistry* registry,
-               const Drafter* drafter,
-               const DrafterThread* thread) {
-  registry->AddCallbackGauge(
-      metric::kNumRequestsRunning, "Sequences that are open.", {}, [thread] {
-        return thread->num_sequences();
-      });
-  if (drafter->kv_blocks_total() == 0) return;
-  registry->AddCallbackGauge(
-      metric::kKvCacheUsage, "Used part of the KV cache.", {}, [drafter] {
-        return static_cast<double>(drafter->kv_blocks_used()) /
-               static_cast<double>(drafter->kv_blocks_total());
-      });
 }
 
 absl::Status Serve(const Flags& flags, const NodeOptions& options) {
@@ -101,7 +78,11 @@ absl::Status Serve(const Flags& flags, const NodeOptions& options) {
   AddBuildInfo(&registry);
   DrafterThread thread(
       drafter.get(), {.max_num_sequences = flags.max_num_sequences}, &registry);
-  AddGauges(&registry, drafter.get(), &thread);
+  registry.AddCallbackGauge(
+      metric::kNumRequestsRunning, "Sequences that are open.", {}, [&thread] {
+        return thread.num_sequences();
+      });
+  AddKvCacheGauge(drafter.get(), &registry);
   DraftServiceImpl service(*drafter, &thread);
   thread.Start();
 
@@ -110,44 +91,25 @@ absl::Status Serve(const Flags& flags, const NodeOptions& options) {
   parts.service_name = v1::DraftService::service_full_name();
   parts.service = &service;
   parts.metrics = &registry;
-  parts.load = [&] {
-    v1::NodeLoad load;
-    load.set_num_sequences(thread.num_sequences());
-    load.set_kv_blocks_used(drafter->kv_blocks_used());
-    load.set_kv_blocks_total(drafter->kv_blocks_total());
-    load.set_progress(thread.progress());
-    return load;
-  };
-  parts.working_for = [&] { return thread.worker()->working_for(); };
-  parts.stop = [&] { thread.Stop(); };
+  SetThread(&thread, drafter.get(), &parts);
   return RunNode(options, parts);
 }
 
 int Main(int argc, char** argv) {
-  CLI::App app("Proposes draft tokens.", kProgram);
   Flags flags;
-  AddFlags(&app, &flags);
-  if (const auto code = ParseFlags(&app, argc, argv)) return *code;
-  if (absl::Status status = CheckFlags(flags); !status.ok()) {
-    return ExitWithError(kProgram, status, /*usage=*/true);
-  }
-  const absl::StatusOr<NodeOptions> options =
-      CheckNodeFlags(flags.node, "draft");
-  if (!options.ok()) {
-    return ExitWithError(kProgram, options.status(), /*usage=*/true);
-  }
-  InitLogging(kProgram, options->log_level);
-  if (absl::Status status = Serve(flags, *options); !status.ok()) {
-    return ExitWithError(kProgram, status, /*usage=*/false);
-  }
-  return 0;
+  return NodeMain(
+      {.name = "draft_node",
+       .description = "Proposes draft tokens.",
+       .role = "draft",
+       .add_flags = [&](CLI::App* app) { AddFlags(app, &flags); },
+       .check_flags = [&] { return CheckFlags(flags); },
+       .serve =
+           [&](const NodeOptions& options) { return Serve(flags, options); }},
+      argc,
+      argv);
 }
 
 }  // namespace
 }  // namespace specwire::draft
 
-int main(int argc, char** argv) {
-  specwire::ReserveStandardStreams();
-  specwire::BlockShutdownSignals();
-  return specwire::draft::Main(argc, argv);
-}
+int main(int argc, char** argv) { return specwire::draft::Main(argc, argv); }

@@ -12,7 +12,7 @@
 namespace specwire::draft {
 
 struct DrafterOptions {
-  // One of the names in DrafterNames().
+  // One of kDrafterKinds (common/drafting/drafter_names.h).
   std::string name;
   // Model file, for drafters that have a model.
   std::string model;
@@ -21,9 +21,6 @@ struct DrafterOptions {
   // How the model is loaded; num_layers serves `model` only.
   EngineOptions engine;
 };
-
-// The drafters there are, for messages: "a, b, c".
-std::string DrafterNames();
 
 // INVALID_ARGUMENT naming the flag if the options do not fit one another.
 absl::Status CheckDrafterOptions(const DrafterOptions& options);

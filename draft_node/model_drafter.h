@@ -29,6 +29,10 @@ struct ModelDrafterOptions {
 //   does
 //                not choose.
 //
+// Under the ratio rule `model` and `oracle` draw by their own noise and propose
+// with each token the distribution that they drew it from; the adversary's
+// tokens are accepted as seldom as the target draws them.
+//
 // Where it has no room, in its context or its KV cache, it proposes fewer
 // tokens or none.
 //

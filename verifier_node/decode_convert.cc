@@ -29,14 +29,30 @@ absl::Status CheckRows(int32_t rows) {
       "max_draft_rows: ", rows, " is not between 0 and ", kMaxProposalTokens));
 }
 
+absl::Status CheckCandidates(absl::string_view field, int32_t value) {
+  if (value >= 0 && value <= kMaxLogprobs) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(field, ": ", value, " is not between 0 and ", kMaxLogprobs));
+}
+
+template <class Field>
+void AddEntries(const std::vector<PositionLogprobs>& entries, Field* field) {
+  field->Reserve(static_cast<int>(entries.size()));
+  for (const PositionLogprobs& entry : entries) {
+    *field->Add() = specwire::ToProto(entry);
+  }
+}
+
 // What belongs to the request as a whole and not to the token protocol.
 absl::Status CheckRequest(const v1::DecodeOpen& message) {
-  SPECWIRE_ASSIGN_OR_RETURN(const AcceptanceRule rule,
-                            specwire::FromProto(message.rule()));
   SPECWIRE_RETURN_IF_ERROR(
-      CheckSequence(rule, message.choice(), message.tenant_salt()));
+      CheckSequence(message.choice(), message.tenant_salt()));
   if (message.has_logprobs()) {
-    return absl::InvalidArgumentError("logprobs: not supported yet");
+    SPECWIRE_RETURN_IF_ERROR(CheckCandidates("logprobs", message.logprobs()));
+  }
+  if (message.has_prompt_logprobs()) {
+    SPECWIRE_RETURN_IF_ERROR(
+        CheckCandidates("prompt_logprobs", message.prompt_logprobs()));
   }
   return absl::OkStatus();
 }
@@ -99,6 +115,10 @@ absl::StatusOr<OpenSequence> FromProto(const v1::DecodeOpen& message,
         "sampling.seed: must be set, so that every node draws the same noise");
   }
   open.choice = message.choice();
+  if (message.has_logprobs()) open.logprobs = message.logprobs();
+  if (message.has_prompt_logprobs()) {
+    open.prompt_logprobs = message.prompt_logprobs();
+  }
   open.priority = message.priority();
   VerifyParams& params = open.params;
   params.tokens.assign(message.tokens().begin(), message.tokens().end());
@@ -110,6 +130,10 @@ absl::StatusOr<OpenSequence> FromProto(const v1::DecodeOpen& message,
                                  model.eos_ids.begin(),
                                  model.eos_ids.end());
   }
+  open.context = {.prompt_length = params.prompt_length,
+                  .min_tokens = stop.min_tokens,
+                  .end_token_ids = params.stop_token_ids};
+  SPECWIRE_ASSIGN_OR_RETURN(params.rule, specwire::FromProto(message.rule()));
   params.source = message.source();
   params.decode_until = message.decode_until();
   SPECWIRE_ASSIGN_OR_RETURN(params.patience, Patience(message.patience_us()));
@@ -127,11 +151,15 @@ absl::StatusOr<Proposal> FromProto(const v1::Proposal& message) {
                                                    " of them, at most ",
                                                    kMaxProposalTokens));
   }
-  if (message.q_size() > 0) {
-    return absl::InvalidArgumentError(
-        "proposal.q: belongs to the ratio rule, which is not supported yet");
+  if (message.q_size() > message.tokens_size()) {
+    return absl::InvalidArgumentError(absl::StrCat("proposal.q: ",
+                                                   message.q_size(),
+                                                   " of them, more than the ",
+                                                   message.tokens_size(),
+                                                   " tokens"));
   }
   Proposal proposal;
+  SPECWIRE_ASSIGN_OR_RETURN(proposal.q, specwire::FromProto(message.q()));
   proposal.source = message.source();
   proposal.position = message.position();
   proposal.based_on = message.based_on();
@@ -152,12 +180,65 @@ absl::StatusOr<VerifyTune> FromProto(const v1::DecodeTune& message) {
   return tune;
 }
 
+absl::StatusOr<OpenScore> FromProto(const v1::ScoreTokensRequest& message,
+                                    const ModelInfo& model) {
+  if (message.tokens_size() < 1 ||
+      message.tokens_size() > model.max_model_len) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("tokens: ",
+                     message.tokens_size(),
+                     " of them; at least 1 and at most max_model_len ",
+                     model.max_model_len));
+  }
+  for (int i = 0; i < message.tokens_size(); ++i) {
+    if (message.tokens(i) < 0 || message.tokens(i) >= model.vocab_size) {
+      return absl::InvalidArgumentError(absl::StrCat("tokens[",
+                                                     i,
+                                                     "]: ",
+                                                     message.tokens(i),
+                                                     " is not in [0, ",
+                                                     model.vocab_size,
+                                                     ")"));
+    }
+  }
+  SPECWIRE_RETURN_IF_ERROR(CheckCandidates("top", message.top()));
+  if (message.num_context() < 0 ||
+      message.num_context() >= message.tokens_size()) {
+    return absl::InvalidArgumentError(absl::StrCat("num_context: ",
+                                                   message.num_context(),
+                                                   " is not in [0, ",
+                                                   message.tokens_size(),
+                                                   "), the number of tokens"));
+  }
+  OpenScore open;
+  open.tokens.assign(message.tokens().begin(), message.tokens().end());
+  open.num_context = message.num_context();
+  open.top = message.top();
+  return open;
+}
+
+v1::DecodeResponse PromptToProto(const LogprobRun& run) {
+  v1::DecodeResponse message;
+  v1::PromptLogprobs* const prompt = message.mutable_prompt_logprobs();
+  prompt->set_position(run.position);
+  AddEntries(run.entries, prompt->mutable_logprobs());
+  return message;
+}
+
+v1::ScoreTokensResponse ScoreToProto(const LogprobRun& run) {
+  v1::ScoreTokensResponse message;
+  message.set_position(run.position);
+  AddEntries(run.entries, message.mutable_logprobs());
+  return message;
+}
+
 v1::DecodeResponse ToProto(const Commit& commit, const StepTimes& times) {
   v1::DecodeResponse message;
   message.set_position(commit.position);
   message.mutable_tokens()->Add(commit.tokens.begin(), commit.tokens.end());
   message.set_num_proposed(commit.num_proposed);
   message.set_num_accepted(commit.num_accepted);
+  AddEntries(commit.logprobs, message.mutable_logprobs());
   if (commit.counters != DecodeCounters()) {
     v1::DecodeCounters* const counters = message.mutable_counters();
     counters->set_overlapped(commit.counters.overlapped);

@@ -20,6 +20,12 @@ absl::StatusOr<OpenSequence> FromProto(const v1::DecodeOpen& message,
 absl::StatusOr<Proposal> FromProto(const v1::Proposal& message);
 absl::StatusOr<VerifyTune> FromProto(const v1::DecodeTune& message);
 
+// INVALID_ARGUMENT if too long for the model too. The result has no sink.
+absl::StatusOr<OpenScore> FromProto(const v1::ScoreTokensRequest& message,
+                                    const ModelInfo& model);
+
 v1::DecodeResponse ToProto(const Commit& commit, const StepTimes& times);
+v1::DecodeResponse PromptToProto(const LogprobRun& run);
+v1::ScoreTokensResponse ScoreToProto(const LogprobRun& run);
 
 }  // namespace specwire::verifier

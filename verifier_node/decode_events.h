@@ -3,11 +3,15 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <variant>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "common/drafting/messages.h"
+#include "common/sampling/history.h"
+#include "common/sampling/logprobs.h"
 #include "verifier_node/verify_sequence.h"
 
 namespace specwire::verifier {
@@ -20,6 +24,13 @@ struct StepTimes {
   absl::Duration verify;
 };
 
+// Log-probabilities of tokens that were given, not chosen.
+struct LogprobRun {
+  // Position of the first entry, >= 1: nothing precedes position 0.
+  int32_t position = 0;
+  std::vector<PositionLogprobs> entries;
+};
+
 // Where a sequence's results go.
 // Thread safety: any thread; never blocks.
 class DecodeSink {
@@ -27,6 +38,8 @@ class DecodeSink {
   virtual ~DecodeSink() = default;
   // False if the peer has gone or reads too slowly: the sequence should end.
   virtual bool Send(const Commit& commit, const StepTimes& times) = 0;
+  // The same for part of the prompt, before all commits.
+  virtual bool SendPrompt(const LogprobRun& run) = 0;
   // Ends the stream; nothing may be sent after it.
   virtual void Finish(absl::Status status) = 0;
 };
@@ -36,18 +49,44 @@ struct OpenSequence {
   VerifyParams params;
   // How the target's tokens are drawn; the seed is set.
   SamplingParams sampling;
+  // What the sampler must know of the sequence beside that.
+  SequenceContext context;
   // Index of this sample among the request's n.
   int32_t choice = 0;
+  // Log-probabilities of committed tokens, and of those of the prompt: how many
+  // candidates for each, 0 to kMaxLogprobs.
+  std::optional<int> logprobs = std::nullopt;
+  std::optional<int> prompt_logprobs = std::nullopt;
   // Higher runs first.
   int32_t priority = 0;
   // Shared with the stream's reactor.
   std::shared_ptr<DecodeSink> sink;
 };
 
+// Where the log-probabilities of a scored text go. As DecodeSink.
+class ScoreSink {
+ public:
+  virtual ~ScoreSink() = default;
+  virtual bool Send(const LogprobRun& run) = 0;
+  virtual void Finish(absl::Status status) = 0;
+};
+
+// Scores given tokens; the only event of a stream.
+struct OpenScore {
+  std::vector<int32_t> tokens;
+  // The first of them, which are not scored.
+  int num_context = 0;
+  // Candidates for each position, 0 to kMaxLogprobs.
+  int top = 0;
+  // Shared with the stream's reactor.
+  std::shared_ptr<ScoreSink> sink;
+};
+
 // The peer will send nothing more.
 struct PeerDone {};
 
 // What a stream may tell its sequence.
-using DecodeEvent = std::variant<PeerDone, OpenSequence, Proposal, VerifyTune>;
+using DecodeEvent =
+    std::variant<PeerDone, OpenSequence, OpenScore, Proposal, VerifyTune>;
 
 }  // namespace specwire::verifier

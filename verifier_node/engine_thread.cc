@@ -46,6 +46,10 @@ void EngineThread::OnEvent(StreamId stream, DecodeEvent event) {
     OnOpen(stream, std::move(*open));
     return;
   }
+  if (auto* score = std::get_if<OpenScore>(&event)) {
+    OnOpenScore(stream, std::move(*score));
+    return;
+  }
   const auto it = sequences_.find(stream);
   if (it == sequences_.end()) return;
   Sequence* const sequence = it->second.get();
@@ -72,6 +76,7 @@ void EngineThread::OnOpen(StreamId stream, OpenSequence open) {
     sink->Finish(std::move(status));
   };
   const ModelInfo& model = engine_->info();
+  const AcceptanceRule rule = open.params.rule;
   absl::StatusOr<VerifySequence> verify = VerifySequence::Open(
       std::move(open.params),
       {.vocab_size = model.vocab_size, .max_model_len = model.max_model_len});
@@ -86,10 +91,12 @@ void EngineThread::OnOpen(StreamId stream, OpenSequence open) {
       .stream = stream,
       .sink = sink,
       .verify = *std::move(verify),
-      .sampler = CoupledSampler(std::move(open.sampling), open.choice),
+      .sampler = TargetSampler(rule, open.sampling, open.choice, open.context),
       .kv = engine_->NewSequence(),
       .turn = {.priority = open.priority},
       .last_step_end = now,
+      .logprobs = open.logprobs,
+      .prompt_logprobs = open.prompt_logprobs,
   });
   if (num_tokens == 1) MarkPrefilled(sequence.get());
   UpdateWaiting();
@@ -109,6 +116,10 @@ absl::Status EngineThread::CheckRoom(int num_tokens) const {
     if (sequence->prefilled) continue;
     free -= BlocksFor(static_cast<int>(sequence->verify.log().size())) -
             BlocksFor(sequence->kv->length());
+  }
+  for (const auto& [stream, score] : scores_) {
+    free -= BlocksFor(static_cast<int>(score->open.tokens.size())) -
+            BlocksFor(score->kv->length());
   }
   if (needed <= free) return absl::OkStatus();
   return absl::ResourceExhaustedError(
@@ -137,12 +148,19 @@ absl::Status EngineThread::CheckCredit(const Sequence& sequence) const {
                    ", and nothing can raise it: the stream was half-closed"));
 }
 
-void EngineThread::OnGone(StreamId stream) { Erase(stream); }
+void EngineThread::OnGone(StreamId stream) {
+  Erase(stream);
+  scores_.erase(stream);
+  UpdateWaiting();
+}
 
 void EngineThread::OnStop() {
   while (!sequences_.empty()) {
     End(sequences_.begin()->second.get(),
         absl::UnavailableError("shutting down"));
+  }
+  while (!scores_.empty()) {
+    EndScore(scores_.begin()->first, absl::UnavailableError("shutting down"));
   }
 }
 
@@ -156,7 +174,20 @@ absl::Duration EngineThread::Work() {
       next = sequence.get();
     }
   }
-  if (next == nullptr) return pause;
+  Score* score = nullptr;
+  for (const auto& [stream, one] : scores_) {
+    if (score == nullptr || one->turn.GoesBefore(score->turn)) {
+      score = one.get();
+    }
+  }
+  if (next == nullptr && score == nullptr) return pause;
+  if (next == nullptr ||
+      (score != nullptr && score->turn.GoesBefore(next->turn))) {
+    score->turn.last = ++num_turns_;
+    StepScore(score);
+    ++progress_;
+    return absl::ZeroDuration();
+  }
   next->turn.last = ++num_turns_;
   if (next->prefilled) {
     Step(next);
@@ -179,18 +210,20 @@ bool EngineThread::IsReady(const Sequence& sequence,
 }
 
 void EngineThread::Prefill(Sequence* sequence) {
-  const absl::Time start = clock_->Now();
-  const absl::Span<const int32_t> log = sequence->verify.log();
-  const auto cached = static_cast<size_t>(sequence->kv->length());
   // The last token is left to the first step, which needs its logits.
-  const absl::Span<const int32_t> chunk =
-      log.subspan(cached,
-                  std::min(log.size() - 1 - cached,
-                           static_cast<size_t>(options_.prefill_rows)));
-  const auto logits = Forward(*sequence, chunk, 0);
-  if (!logits.ok()) return End(sequence, logits.status());
-  metrics_->OnPrefill(static_cast<int>(chunk.size()), clock_->Now() - start);
-  if (cached + chunk.size() + 1 == log.size()) {
+  const absl::Span<const int32_t> log = sequence->verify.log();
+  WantedLogprobs wanted;
+  if (sequence->prompt_logprobs.has_value()) {
+    wanted.end = sequence->verify.prompt_length();
+    wanted.top = *sequence->prompt_logprobs;
+  }
+  const auto run =
+      ForwardChunk(log, options_.prefill_rows, wanted, sequence->kv.get());
+  if (!run.ok()) return End(sequence, run.status());
+  if (!run->entries.empty() && !sequence->sink->SendPrompt(*run)) {
+    return Erase(sequence->stream);
+  }
+  if (sequence->kv->length() + 1 == static_cast<int>(log.size())) {
     MarkPrefilled(sequence);
     UpdateWaiting();
   }
@@ -220,16 +253,14 @@ void EngineThread::Step(Sequence* sequence) {
   tokens_.assign(verify.log().begin() + sequence->kv->length(),
                  verify.log().end());
   tokens_.insert(tokens_.end(), draft.begin(), draft.end());
-  const auto logits =
-      Forward(*sequence, tokens_, static_cast<int>(draft.size()) + 1);
-  if (!logits.ok()) return End(sequence, logits.status());
-  const auto target = ChooseTokens(*sequence, *logits, draft);
+  const auto target = ComputeTarget(draft, sequence);
   if (!target.ok()) return End(sequence, target.status());
 
   const absl::Time end = clock_->Now();
-  const Commit commit = verify.FinishStep(*target, end);
+  Commit commit = verify.FinishStep(*target, end);
   // The newest token's keys and values come with the next pass.
   sequence->kv->Truncate(static_cast<int>(verify.log().size()) - 1);
+  ReadLogprobs(*sequence, &commit);
   metrics_->OnStep(commit, end - start);
   CountUnverified(sequence);
   const StepTimes times = {.wait = start - sequence->last_step_end,
@@ -250,11 +281,7 @@ void EngineThread::Step(Sequence* sequence) {
 }
 
 absl::StatusOr<absl::Span<const float>> EngineThread::Forward(
-    const Sequence& sequence,
-    absl::Span<const int32_t> tokens,
-    int num_logits) {
-  const ForwardRun run = {
-      .kv = sequence.kv.get(), .tokens = tokens, .num_logits = num_logits};
+    const ForwardRun& run) {
   try {
     return engine_->Forward(absl::MakeConstSpan(&run, 1));
   } catch (const std::exception& error) {
@@ -265,22 +292,31 @@ absl::StatusOr<absl::Span<const float>> EngineThread::Forward(
   }
 }
 
-absl::StatusOr<std::vector<int32_t>> EngineThread::ChooseTokens(
-    const Sequence& sequence,
-    absl::Span<const float> logits,
-    absl::Span<const int32_t> draft) const {
-  const auto vocab_size = static_cast<size_t>(engine_->info().vocab_size);
+absl::StatusOr<std::vector<int32_t>> EngineThread::ComputeTarget(
+    absl::Span<const int32_t> draft, Sequence* sequence) {
   std::vector<int32_t> target(draft.size() + 1, 0);
-  if (logits.size() != target.size() * vocab_size) {
-    return absl::InternalError(absl::StrCat("the engine computed ",
-                                            logits.size(),
-                                            " logits instead of ",
-                                            target.size() * vocab_size));
+  const absl::Span<const int32_t> log = sequence->verify.log();
+  // Log-probabilities need the logits written down.
+  const bool plain = !sequence->logprobs.has_value() &&
+                     sequence->sampler.IsPlainArgMax(
+                         static_cast<int>(log.size()), target.size());
+  ForwardRun run = {.kv = sequence->kv.get(),
+                    .tokens = tokens_,
+                    .num_logits = static_cast<int>(target.size())};
+  if (plain) run.best = absl::MakeSpan(target);
+  SPECWIRE_ASSIGN_OR_RETURN(const absl::Span<const float> logits, Forward(run));
+  const auto vocab_size = static_cast<size_t>(engine_->info().vocab_size);
+  if (const size_t wanted = plain ? 0 : target.size() * vocab_size;
+      logits.size() != wanted) {
+    return absl::InternalError(absl::StrCat(
+        "the engine computed ", logits.size(), " logits instead of ", wanted));
+  }
+  step_logits_ = logits;
+  if (!plain) {
+    return sequence->sampler.Decide(
+        logits, {.log = log, .draft = draft, .q = sequence->verify.step_q()});
   }
   for (size_t i = 0; i < target.size(); ++i) {
-    target[i] = sequence.sampler.Choose(
-        logits.subspan(i * vocab_size, vocab_size),
-        static_cast<int>(sequence.verify.log().size() + i));
     if (target[i] < 0) {
       return absl::InternalError("the model's logits are not numbers");
     }
@@ -322,6 +358,7 @@ void EngineThread::UpdateWaiting() {
       sequences_.begin(), sequences_.end(), [](const auto& entry) {
         return !entry.second->prefilled;
       }));
+  num_waiting_ += static_cast<int>(scores_.size());
 }
 
 }  // namespace specwire::verifier

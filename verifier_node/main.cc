@@ -14,11 +14,10 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/clock.h"
 #include "common/base/logging.h"
-#include "common/base/signals.h"
-#include "common/base/standard_streams.h"
 #include "common/base/status_macros.h"
 #include "common/metrics/names.h"
 #include "common/model/engine.h"
+#include "common/model/engine_names.h"
 #include "common/rpc/node_main.h"
 #include "verifier_node/engine_thread.h"
 #include "verifier_node/service.h"
@@ -28,11 +27,7 @@
 namespace specwire::verifier {
 namespace {
 
-constexpr char kProgram[] = "verifier_node";
-constexpr int kMaxSequences = 4096;
-
 struct Flags {
-  NodeFlags node;
   std::string model;
   std::string device = "cpu";
   EngineOptions engine;
@@ -40,9 +35,9 @@ struct Flags {
 };
 
 void AddFlags(CLI::App* app, Flags* flags) {
-  AddNodeFlags(app, &flags->node);
   app->add_option("--model", flags->model, "the model's GGUF file")->required();
-  app->add_option("--engine", flags->engine.engine, "how to compute: reference")
+  app->add_option(
+         "--engine", flags->engine.engine, "how to compute: " + EngineNames())
       ->capture_default_str();
   app->add_option("--device", flags->device, "where to compute: cpu")
       ->capture_default_str();
@@ -66,16 +61,7 @@ absl::Status CheckFlags(const Flags& flags) {
   if (flags.model.empty()) {
     return absl::InvalidArgumentError("--model: is empty");
   }
-  if (flags.engine.engine == "int8") {
-    return absl::InvalidArgumentError(
-        "--engine: int8 is not there yet; use reference");
-  }
-  if (flags.engine.engine != "reference") {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--engine: \"",
-                     flags.engine.engine,
-                     "\" is unknown; known: reference"));
-  }
+  SPECWIRE_RETURN_IF_ERROR(CheckEngineName(flags.engine.engine, "--engine"));
   if (flags.device == "cuda") {
     return absl::InvalidArgumentError(
         "--device: cuda is not there yet; use cpu");
@@ -92,18 +78,10 @@ absl::Status CheckFlags(const Flags& flags) {
     return absl::InvalidArgumentError(absl::StrCat(
         "--max_model_len: ", flags.engine.max_model_len, " is negative"));
   }
-  if (flags.max_num_sequences < 1 || flags.max_num_sequences > kMaxSequences) {
-    return absl::InvalidArgumentError(absl::StrCat("--max_num_sequences: ",
-                                                   flags.max_num_sequences,
-                                                   " is not between 1 and ",
-                                                   kMaxSequences));
-  }
-  return absl::OkStatus();
+  return CheckMaxNumSequences(flags.max_num_sequences);
 }
 
-void AddGauges(MetricsRegistry* registry,
-               const Engine* engine,
-               const EngineThread* thread) {
+void AddGauges(MetricsRegistry* registry, const EngineThread* thread) {
   registry->AddCallbackGauge(
       metric::kNumRequestsRunning, "Sequences that decode.", {}, [thread] {
         return std::max(thread->num_sequences() - thread->num_waiting(), 0);
@@ -112,11 +90,6 @@ void AddGauges(MetricsRegistry* registry,
                              "Sequences whose prompt is not computed yet.",
                              {},
                              [thread] { return thread->num_waiting(); });
-  registry->AddCallbackGauge(
-      metric::kKvCacheUsage, "Used part of the KV cache.", {}, [engine] {
-        return static_cast<double>(engine->kv_blocks_used()) /
-               static_cast<double>(engine->kv_blocks_total());
-      });
 }
 
 absl::StatusOr<std::vector<StepCost>> MeasureAndLog(Engine* engine) {
@@ -142,6 +115,8 @@ absl::Status Serve(const Flags& flags, const NodeOptions& options) {
   SPECWIRE_LOG(Info,
                "model ",
                model.name,
+               ", engine ",
+               model.engine,
                ", digest ",
                model.model_digest,
                ", max_model_len ",
@@ -166,7 +141,8 @@ absl::Status Serve(const Flags& flags, const NodeOptions& options) {
                       {.max_num_sequences = flags.max_num_sequences},
                       &clock,
                       &metrics);
-  AddGauges(&registry, engine.get(), &thread);
+  AddGauges(&registry, &thread);
+  AddKvCacheGauge(engine.get(), &registry);
   SPECWIRE_ASSIGN_OR_RETURN(
       const std::unique_ptr<VerifierServiceImpl> service,
       VerifierServiceImpl::Create(*engine, costs, &thread));
@@ -177,44 +153,25 @@ absl::Status Serve(const Flags& flags, const NodeOptions& options) {
   parts.service_name = v1::VerifierService::service_full_name();
   parts.service = service.get();
   parts.metrics = &registry;
-  parts.load = [&] {
-    v1::NodeLoad load;
-    load.set_num_sequences(thread.num_sequences());
-    load.set_kv_blocks_used(engine->kv_blocks_used());
-    load.set_kv_blocks_total(engine->kv_blocks_total());
-    load.set_progress(thread.progress());
-    return load;
-  };
-  parts.working_for = [&] { return thread.worker()->working_for(); };
-  parts.stop = [&] { thread.Stop(); };
+  SetThread(&thread, engine.get(), &parts);
   return RunNode(options, parts);
 }
 
 int Main(int argc, char** argv) {
-  CLI::App app("Verifies draft tokens with the target model.", kProgram);
   Flags flags;
-  AddFlags(&app, &flags);
-  if (const auto code = ParseFlags(&app, argc, argv)) return *code;
-  if (absl::Status status = CheckFlags(flags); !status.ok()) {
-    return ExitWithError(kProgram, status, /*usage=*/true);
-  }
-  const absl::StatusOr<NodeOptions> options =
-      CheckNodeFlags(flags.node, "verifier");
-  if (!options.ok()) {
-    return ExitWithError(kProgram, options.status(), /*usage=*/true);
-  }
-  InitLogging(kProgram, options->log_level);
-  if (absl::Status status = Serve(flags, *options); !status.ok()) {
-    return ExitWithError(kProgram, status, /*usage=*/false);
-  }
-  return 0;
+  return NodeMain(
+      {.name = "verifier_node",
+       .description = "Verifies draft tokens with the target model.",
+       .role = "verifier",
+       .add_flags = [&](CLI::App* app) { AddFlags(app, &flags); },
+       .check_flags = [&] { return CheckFlags(flags); },
+       .serve =
+           [&](const NodeOptions& options) { return Serve(flags, options); }},
+      argc,
+      argv);
 }
 
 }  // namespace
 }  // namespace specwire::verifier
 
-int main(int argc, char** argv) {
-  specwire::ReserveStandardStreams();
-  specwire::BlockShutdownSignals();
-  return specwire::verifier::Main(argc, argv);
-}
+int main(int argc, char** argv) { return specwire::verifier::Main(argc, argv); }

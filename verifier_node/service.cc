@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "common/base/status_macros.h"
 #include "common/rpc/convert.h"
@@ -27,12 +28,46 @@ class StreamSink final : public DecodeSink {
   bool Send(const Commit& commit, const StepTimes& times) override {
     return sender_->Send(ToProto(commit, times));
   }
+  bool SendPrompt(const LogprobRun& run) override {
+    return sender_->Send(PromptToProto(run));
+  }
   void Finish(absl::Status status) override {
     sender_->Finish(std::move(status));
   }
 
  private:
   const std::shared_ptr<ServerSender<v1::DecodeResponse>> sender_;
+};
+
+// The same for a score.
+class ScoreStreamSink final : public ScoreSink {
+ public:
+  using Sender = std::shared_ptr<ServerSender<v1::ScoreTokensResponse>>;
+  explicit ScoreStreamSink(Sender sender) : sender_(std::move(sender)) {}
+
+  bool Send(const LogprobRun& run) override {
+    return sender_->Send(ScoreToProto(run));
+  }
+  void Finish(absl::Status status) override {
+    sender_->Finish(std::move(status));
+  }
+
+ private:
+  const Sender sender_;
+};
+
+// Tells the engine thread when a score's peer has gone.
+class ScoreHandler final : public WriterHandler {
+ public:
+  ScoreHandler(EngineThread* thread, EngineThread::StreamId stream)
+      : thread_(thread), stream_(stream) {}
+  void OnClosed(absl::Status /*status*/) override {
+    thread_->worker()->Close(stream_);
+  }
+
+ private:
+  EngineThread* const thread_;
+  const EngineThread::StreamId stream_;
 };
 
 // A stream that only sends what was queued when it began.
@@ -66,6 +101,36 @@ absl::StatusOr<DecodeEvent> ParseRequest(
       break;
   }
   return absl::InvalidArgumentError("event: not set");
+}
+
+// Room for log-probabilities of a longest prompt, in chunks of any size down to
+// 16 rows, whose reader is slow.
+StreamLimits LimitsFor(const ModelInfo& model) {
+  StreamLimits limits;
+  limits.max_queued_messages +=
+      static_cast<size_t>(model.max_model_len) / 16 + 1;
+  return limits;
+}
+
+// Hands the score to the engine thread; the result is told of its end.
+std::shared_ptr<WriterHandler> StartScore(OpenScore score,
+                                          size_t num_bytes,
+                                          const ScoreStreamSink::Sender& sender,
+                                          EngineThread* thread) {
+  using Worker = StreamWorker<DecodeEvent>;
+  Worker* const worker = thread->worker();
+  score.sink = std::make_shared<ScoreStreamSink>(sender);
+  const Worker::StreamId stream = worker->Open();
+  if (stream == Worker::kNone) {
+    sender->Finish(absl::ResourceExhaustedError(
+        absl::StrCat("max_num_sequences: ",
+                     worker->max_streams(),
+                     " are open; retry when one has ended")));
+  } else if (worker->Post(stream, std::move(score), num_bytes) !=
+             Worker::PostResult::kPosted) {
+    sender->Finish(absl::UnavailableError("shutting down"));
+  }
+  return std::make_shared<ScoreHandler>(thread, stream);
 }
 
 std::vector<v1::GetModelResponse> ModelMessages(
@@ -136,7 +201,7 @@ VerifierServiceImpl::Decode(grpc::CallbackServerContext* context) {
   using Stream =
       WorkerStream<v1::DecodeRequest, v1::DecodeResponse, DecodeEvent>;
   return StartServerStream<v1::DecodeRequest, v1::DecodeResponse>(
-      context, StreamLimits(), [this](const auto& sender) {
+      context, LimitsFor(model_), [this](const auto& sender) {
         return std::make_shared<Stream>(
             thread_->worker(),
             sender,
@@ -148,12 +213,18 @@ VerifierServiceImpl::Decode(grpc::CallbackServerContext* context) {
 
 grpc::ServerWriteReactor<v1::ScoreTokensResponse>*
 VerifierServiceImpl::ScoreTokens(grpc::CallbackServerContext* context,
-                                 const v1::ScoreTokensRequest* /*request*/) {
+                                 const v1::ScoreTokensRequest* request) {
   return StartServerWriter<v1::ScoreTokensResponse>(
-      context, StreamLimits(), [](const auto& sender) {
-        sender->Finish(
-            absl::UnimplementedError("ScoreTokens: not supported yet"));
-        return std::make_shared<IgnoringHandler>();
+      context,
+      LimitsFor(model_),
+      [&](const auto& sender) -> std::shared_ptr<WriterHandler> {
+        absl::StatusOr<OpenScore> score = FromProto(*request, model_);
+        if (!score.ok()) {
+          sender->Finish(score.status());
+          return std::make_shared<IgnoringHandler>();
+        }
+        return StartScore(
+            *std::move(score), request->SpaceUsedLong(), sender, thread_);
       });
 }
 

@@ -34,10 +34,19 @@ absl::Status CheckAtLeast(absl::string_view field, int value, int least) {
   return absl::OkStatus();
 }
 
-absl::Status CheckSettings(absl::Duration patience, int max_draft_rows) {
+absl::Status CheckSettings(AcceptanceRule rule,
+                           absl::Duration patience,
+                           int max_draft_rows) {
   if (patience < absl::ZeroDuration()) {
     return absl::InvalidArgumentError(absl::StrCat(
         "patience must not be negative, got ", absl::FormatDuration(patience)));
+  }
+  if (rule == AcceptanceRule::kRatio && patience != absl::ZeroDuration() &&
+      patience != absl::InfiniteDuration()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "patience must be 0 or without limit under the ratio rule, which runs "
+        "in lock-step, got ",
+        absl::FormatDuration(patience)));
   }
   if (max_draft_rows < 0 || max_draft_rows > kMaxDraftRows) {
     return absl::InvalidArgumentError(
@@ -91,12 +100,13 @@ absl::StatusOr<VerifySequence> VerifySequence::Open(
   SPECWIRE_RETURN_IF_ERROR(
       CheckAtLeast("decode_until", params.decode_until, 0));
   SPECWIRE_RETURN_IF_ERROR(
-      CheckSettings(params.patience, params.max_draft_rows));
+      CheckSettings(params.rule, params.patience, params.max_draft_rows));
   return VerifySequence(std::move(params), limits);
 }
 
 VerifySequence::VerifySequence(VerifyParams params, const VerifyLimits& limits)
     : log_(std::move(params.tokens)),
+      rule_(params.rule),
       prompt_length_(params.prompt_length),
       hard_limit_(static_cast<int>(std::min<int64_t>(
           static_cast<int64_t>(params.prompt_length) + params.max_tokens,
@@ -115,6 +125,11 @@ absl::Status VerifySequence::OnProposal(const Proposal& proposal) {
   SPECWIRE_RETURN_IF_ERROR(CheckProposal(proposal));
   const int64_t size = static_cast<int64_t>(proposal.tokens.size());
   if (done_) {
+    return absl::OkStatus();
+  }
+  if (rule_ == AcceptanceRule::kRatio &&
+      patience_ != absl::InfiniteDuration()) {
+    counters_.stale += size;
     return absl::OkStatus();
   }
   if (proposal.source < source_) {
@@ -138,7 +153,7 @@ absl::Status VerifySequence::OnProposal(const Proposal& proposal) {
     }
     return absl::OkStatus();
   }
-  TakeTokens(proposal.position, proposal.tokens);
+  TakeTokens(proposal.position, proposal.tokens, proposal.q);
   return absl::OkStatus();
 }
 
@@ -162,11 +177,36 @@ absl::Status VerifySequence::CheckProposal(const Proposal& proposal) const {
                      "], the committed length, got ",
                      proposal.based_on));
   }
+  return CheckDistributions(proposal);
+}
+
+absl::Status VerifySequence::CheckDistributions(
+    const Proposal& proposal) const {
+  const size_t needed =
+      rule_ == AcceptanceRule::kRatio ? proposal.tokens.size() : 0;
+  if (proposal.q.size() != needed) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("proposal.q must have ",
+                     needed,
+                     needed > 0 ? " entries under the ratio rule, one for each "
+                                  "token, got "
+                                : " entries here, got ",
+                     proposal.q.size()));
+  }
+  for (size_t i = 0; i < needed; ++i) {
+    if (const absl::Status status =
+            ValidateDraft(proposal.q[i], proposal.tokens[i], vocab_size_);
+        !status.ok()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("proposal.q[", i, "]: ", status.message()));
+    }
+  }
   return absl::OkStatus();
 }
 
 void VerifySequence::TakeTokens(int position,
-                                absl::Span<const int32_t> tokens) {
+                                absl::Span<const int32_t> tokens,
+                                absl::Span<const DraftDistribution> q) {
   // Tokens that are already committed: compare.
   const int64_t overlap = std::clamp<int64_t>(
       int64_t{length()} - position, 0, static_cast<int64_t>(tokens.size()));
@@ -203,12 +243,18 @@ void VerifySequence::TakeTokens(int position,
   counters_.stale += static_cast<int64_t>(pending_.size() - place);
   pending_.resize(place);
   pending_.insert(pending_.end(), tokens.begin(), tokens.end());
+  if (rule_ == AcceptanceRule::kRatio) {
+    q = q.subspan(static_cast<size_t>(overlap), tokens.size());
+    pending_q_.resize(place);
+    pending_q_.insert(pending_q_.end(), q.begin(), q.end());
+  }
   plain_now_ = false;
 }
 
 absl::Status VerifySequence::OnTune(const VerifyTune& tune) {
   SPECWIRE_RETURN_IF_ERROR(
-      CheckSettings(tune.patience.value_or(patience_),
+      CheckSettings(rule_,
+                    tune.patience.value_or(patience_),
                     tune.max_draft_rows.value_or(max_draft_rows_)));
   SPECWIRE_RETURN_IF_ERROR(
       CheckAtLeast("decode_until",
@@ -248,6 +294,11 @@ absl::Span<const int32_t> VerifySequence::BeginStep(int max_rows) {
   return absl::MakeConstSpan(pending_).first(static_cast<size_t>(step_rows_));
 }
 
+absl::Span<const DraftDistribution> VerifySequence::step_q() const {
+  if (rule_ != AcceptanceRule::kRatio) return {};
+  return absl::MakeConstSpan(pending_q_).first(static_cast<size_t>(step_rows_));
+}
+
 Commit VerifySequence::FinishStep(absl::Span<const int32_t> target,
                                   absl::Time now) {
   const size_t rows = static_cast<size_t>(step_rows_);
@@ -271,8 +322,7 @@ Commit VerifySequence::FinishStep(absl::Span<const int32_t> target,
       commit.finish = FinishReason::kLength;
     }
   }
-  pending_.erase(pending_.begin(),
-                 pending_.begin() + static_cast<std::ptrdiff_t>(rows));
+  ErasePending(rows);
   if (commit.finish != FinishReason::kNone) {
     done_ = true;
   } else {
@@ -293,7 +343,7 @@ void VerifySequence::SettlePending(const Commit& commit) {
   if (!rejected && pending_.front() == commit.tokens.back()) {
     // The target's own token is what was proposed next: the rest still holds.
     ++counters_.overlapped;
-    pending_.erase(pending_.begin());
+    ErasePending(1);
     return;
   }
   DropPending();
@@ -303,6 +353,15 @@ void VerifySequence::SettlePending(const Commit& commit) {
 void VerifySequence::DropPending() {
   counters_.stale += static_cast<int64_t>(pending_.size());
   pending_.clear();
+  pending_q_.clear();
+}
+
+void VerifySequence::ErasePending(size_t count) {
+  const auto end = static_cast<std::ptrdiff_t>(count);
+  pending_.erase(pending_.begin(), pending_.begin() + end);
+  if (rule_ == AcceptanceRule::kRatio) {
+    pending_q_.erase(pending_q_.begin(), pending_q_.begin() + end);
+  }
 }
 
 }  // namespace specwire::verifier

@@ -32,6 +32,9 @@ struct VerifyParams {
   absl::Duration patience = absl::ZeroDuration();
   // Most draft tokens in one pass.
   int max_draft_rows = 32;
+  // The ratio rule runs in lock-step: patience is infinite or, where no drafter
+  // serves, 0.
+  AcceptanceRule rule = AcceptanceRule::kCoupled;
 };
 
 // What the verifier's model allows.
@@ -66,7 +69,10 @@ class VerifySequence {
   // Takes a proposal. Stale and gapped ones are dropped and counted, which is
   // no error; INVALID_ARGUMENT if it is malformed (more than kMaxProposalTokens
   // tokens, an id outside the vocabulary, a negative position or source,
-  // based_on outside [0, committed length]). Once done, it is ignored.
+  // based_on outside [0, committed length], under the ratio rule a token
+  // without a valid distribution, under the coupled rule one with any). Once
+  // done, it is ignored. Under the ratio rule a proposal that comes while
+  // patience is 0 is stale: positions would have it or not by how fast it came.
   absl::Status OnProposal(const Proposal& proposal);
   // INVALID_ARGUMENT for a negative number or a decode_until below the present.
   absl::Status OnTune(const VerifyTune& tune);
@@ -91,6 +97,9 @@ class VerifySequence {
   // and credit allow; the rest stays pending. Valid until FinishStep. REQUIRES:
   // NextAt() is kRun.
   absl::Span<const int32_t> BeginStep(int max_rows);
+  // Ratio rule: what each of BeginStep's draft tokens was drawn from; else
+  // empty. Valid until FinishStep.
+  absl::Span<const DraftDistribution> step_q() const;
   // `target` holds the target's token for each draft token of BeginStep and one
   // beyond; entry i is meaningful only if all draft tokens before i were right.
   // Commits the accepted tokens and the target's own, judges stops token by
@@ -112,15 +121,23 @@ class VerifySequence {
   // Draft tokens that a pass may verify now, pending or not.
   int RowLimit() const;
   absl::Status CheckProposal(const Proposal& proposal) const;
+  absl::Status CheckDistributions(const Proposal& proposal) const;
   // Takes a proposal's tokens that neither source nor fence rules out.
-  void TakeTokens(int position, absl::Span<const int32_t> tokens);
+  void TakeTokens(int position,
+                  absl::Span<const int32_t> tokens,
+                  absl::Span<const DraftDistribution> q);
   // Keeps of what is pending behind a pass what its commit leaves valid.
   void SettlePending(const Commit& commit);
   void DropPending();
+  // Removes the first `count` of what is pending.
+  void ErasePending(size_t count);
 
   std::vector<int32_t> log_;
   // Proposed tokens from position log_.size() on.
   std::vector<int32_t> pending_;
+  // Ratio rule: what each of them was drawn from; else empty.
+  std::vector<DraftDistribution> pending_q_;
+  AcceptanceRule rule_;
   int prompt_length_;
   // First position that is never filled: max_tokens or the context's end.
   int hard_limit_;

@@ -9,7 +9,7 @@
 namespace specwire {
 namespace {
 
-absl::Status CheckSettings(int run_length, int window) {
+absl::Status CheckSettings(int run_length, int window, AcceptanceRule rule) {
   if (run_length < 1 || run_length > kMaxRunLength) {
     return absl::InvalidArgumentError(absl::StrCat(
         "run_length must be in [1, ", kMaxRunLength, "], got ", run_length));
@@ -23,6 +23,13 @@ absl::Status CheckSettings(int run_length, int window) {
                      "], got ",
                      window));
   }
+  if (rule == AcceptanceRule::kRatio && window != run_length) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("window must equal run_length = ",
+                     run_length,
+                     " under the ratio rule, which runs in lock-step, got ",
+                     window));
+  }
   return absl::OkStatus();
 }
 
@@ -31,7 +38,8 @@ absl::Status CheckSettings(int run_length, int window) {
 absl::StatusOr<DraftPath> DraftPath::Open(std::vector<int32_t> tokens,
                                           int prompt_length,
                                           int run_length,
-                                          int window) {
+                                          int window,
+                                          AcceptanceRule rule) {
   if (tokens.empty()) {
     return absl::InvalidArgumentError("tokens must not be empty");
   }
@@ -42,17 +50,20 @@ absl::StatusOr<DraftPath> DraftPath::Open(std::vector<int32_t> tokens,
                      "], the number of tokens, got ",
                      prompt_length));
   }
-  if (absl::Status status = CheckSettings(run_length, window); !status.ok()) {
+  if (absl::Status status = CheckSettings(run_length, window, rule);
+      !status.ok()) {
     return status;
   }
-  return DraftPath(std::move(tokens), prompt_length, run_length, window);
+  return DraftPath(std::move(tokens), prompt_length, run_length, window, rule);
 }
 
 DraftPath::DraftPath(std::vector<int32_t> tokens,
                      int prompt_length,
                      int run_length,
-                     int window)
+                     int window,
+                     AcceptanceRule rule)
     : path_(std::move(tokens)),
+      rule_(rule),
       committed_length_(static_cast<int>(path_.size())),
       prompt_length_(prompt_length),
       run_length_(run_length),
@@ -92,11 +103,15 @@ absl::Status DraftPath::OnCommit(int position,
     path_.insert(path_.end(),
                  added.begin() + static_cast<std::ptrdiff_t>(compared),
                  added.end());
+    q_.erase(q_.begin(),
+             q_.begin() +
+                 static_cast<std::ptrdiff_t>(std::min(compared, q_.size())));
     sent_ = std::max(sent_, committed_length_);
   } else {
     // The path was wrong; nothing that was sent beyond it holds any longer.
     path_.resize(begin);
     path_.insert(path_.end(), added.begin(), added.end());
+    q_.clear();
     sent_ = committed_length_;
     confidence_ = 0;
   }
@@ -127,7 +142,7 @@ absl::Status DraftPath::OnTune(std::optional<int> run_length,
                                std::optional<int> window) {
   const int new_run_length = run_length.value_or(run_length_);
   const int new_window = window.value_or(window_);
-  if (absl::Status status = CheckSettings(new_run_length, new_window);
+  if (absl::Status status = CheckSettings(new_run_length, new_window, rule_);
       !status.ok()) {
     return status;
   }
@@ -149,6 +164,10 @@ DraftPath::Work DraftPath::NextWork() {
       work.proposal.based_on = committed_length_;
       work.proposal.tokens.assign(path_.begin() + sent_,
                                   path_.begin() + sent_ + size);
+      if (rule_ == AcceptanceRule::kRatio) {
+        const auto first = q_.begin() + (sent_ - committed_length_);
+        work.proposal.q.assign(first, first + size);
+      }
       work.proposal.confidence = std::exchange(confidence_, 0.0f);
       sent_ += size;
       answer_due_ = false;
@@ -176,6 +195,10 @@ void DraftPath::OnDrafted(DraftRun run) {
   path_.insert(path_.end(),
                run.tokens.begin(),
                run.tokens.begin() + static_cast<std::ptrdiff_t>(size));
+  for (size_t i = 0; rule_ == AcceptanceRule::kRatio && i < size; ++i) {
+    q_.push_back(i < run.q.size() ? std::move(run.q[i])
+                                  : DraftDistribution{{run.tokens[i]}, {1.0f}});
+  }
   exhausted_ = size < static_cast<size_t>(run_length_);
   confidence_ = run.confidence;
 }

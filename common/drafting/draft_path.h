@@ -25,11 +25,14 @@ class DraftPath {
  public:
   // INVALID_ARGUMENT naming the field: tokens empty, prompt_length outside [1,
   // tokens], run_length outside [1, kMaxRunLength], window outside [run_length,
-  // kMaxWindow].
-  static absl::StatusOr<DraftPath> Open(std::vector<int32_t> tokens,
-                                        int prompt_length,
-                                        int run_length,
-                                        int window);
+  // kMaxWindow]; under the ratio rule, which runs in lock-step, also a window
+  // beyond run_length.
+  static absl::StatusOr<DraftPath> Open(
+      std::vector<int32_t> tokens,
+      int prompt_length,
+      int run_length,
+      int window,
+      AcceptanceRule rule = AcceptanceRule::kCoupled);
 
   // Tokens that the target committed. INTERNAL if they leave a gap or
   // contradict an earlier commit; a repeated commit is ignored.
@@ -56,7 +59,8 @@ class DraftPath {
   Work NextWork();
   // The answer to a kDraft: fewer tokens than asked for mean that there is
   // nothing more to propose until the next event. REQUIRES: run.tokens.size()
-  // <= max_tokens of the latest kDraft, and no event since.
+  // <= max_tokens of the latest kDraft, run.q is empty or as long, and no event
+  // since.
   void OnDrafted(DraftRun run);
 
   // Committed tokens, then the drafter's own.
@@ -68,9 +72,14 @@ class DraftPath {
   DraftPath(std::vector<int32_t> tokens,
             int prompt_length,
             int run_length,
-            int window);
+            int window,
+            AcceptanceRule rule);
 
   std::vector<int32_t> path_;
+  // Ratio rule: what each token of the path beyond the commits was drawn from;
+  // one that is proposed again goes with the same.
+  std::vector<DraftDistribution> q_;
+  AcceptanceRule rule_;
   int committed_length_;
   int prompt_length_;
   int run_length_;

@@ -8,7 +8,9 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "common/sampling/history.h"
 #include "common/sampling/params.h"
+#include "common/sampling/ratio.h"
 
 namespace specwire {
 
@@ -16,6 +18,8 @@ namespace specwire {
 struct DraftSequenceParams {
   // How the target draws its tokens; the drafter uses the same noise.
   SamplingParams sampling;
+  // What the sampler must know of the sequence beside that.
+  SequenceContext context;
   // Index of this sample among the request's n.
   int32_t choice = 0;
   // Tokens in the target's vocabulary; 0 if that was not told.
@@ -32,6 +36,10 @@ struct DraftRun {
   std::vector<int32_t> tokens;
   // Estimate that all of them are accepted, in [0, 1]; 0 if it makes none.
   float confidence = 0;
+  // Ratio rule: what each of tokens was drawn from, by noise that nothing else
+  // uses. Empty: each follows from the path alone, so it was certain. Whether a
+  // place has a token must not depend on the token drawn there.
+  std::vector<DraftDistribution> q = {};
 };
 
 // A drafter's state for one sequence. Commits, rewinds and rollbacks do not

@@ -5,7 +5,9 @@
 #include <optional>
 #include <vector>
 
+#include "common/sampling/logprobs.h"
 #include "common/sampling/params.h"
+#include "common/sampling/ratio.h"
 
 namespace specwire {
 
@@ -28,6 +30,8 @@ struct Proposal {
   std::vector<int32_t> tokens;
   // The drafter's estimate that all tokens are accepted; 0 if it makes none.
   float confidence = 0;
+  // Ratio rule: what each of tokens was drawn from; else empty.
+  std::vector<DraftDistribution> q = {};
 };
 
 // Draft tokens that were not verified, by reason, since a sequence was opened
@@ -49,6 +53,8 @@ struct DecodeCounters {
 struct Commit {
   int32_t position = 0;
   std::vector<int32_t> tokens;
+  // For each of `tokens`, if asked for; else empty.
+  std::vector<PositionLogprobs> logprobs = {};
   // Draft tokens that the pass verified.
   int32_t num_proposed = 0;
   // How many of `tokens`, from the first on, were accepted draft tokens.

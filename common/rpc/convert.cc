@@ -2,7 +2,9 @@
 #include "common/rpc/convert.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
+#include <limits>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -133,6 +135,36 @@ v1::AcceptanceRule ToProto(AcceptanceRule rule) {
                                         : v1::ACCEPTANCE_RULE_COUPLED;
 }
 
+absl::StatusOr<std::vector<DraftDistribution>> FromProto(
+    const google::protobuf::RepeatedPtrField<v1::SparseDistribution>&
+        messages) {
+  int64_t size = 0;
+  for (const v1::SparseDistribution& message : messages) {
+    size += std::max(message.token_ids_size(), message.probabilities_size());
+  }
+  SPECWIRE_RETURN_IF_ERROR(
+      CheckLength("q's tokens in all", size, kMaxProposalDistribution));
+  std::vector<DraftDistribution> distributions;
+  distributions.reserve(static_cast<size_t>(messages.size()));
+  for (const v1::SparseDistribution& message : messages) {
+    distributions.push_back(
+        {.token_ids = ToVector<int32_t>(message.token_ids()),
+         .probabilities = ToVector<float>(message.probabilities())});
+  }
+  return distributions;
+}
+
+void ToProto(absl::Span<const DraftDistribution> distributions,
+             google::protobuf::RepeatedPtrField<v1::SparseDistribution>* out) {
+  for (const DraftDistribution& q : distributions) {
+    v1::SparseDistribution* const message = out->Add();
+    message->mutable_token_ids()->Assign(q.token_ids.begin(),
+                                         q.token_ids.end());
+    message->mutable_probabilities()->Assign(q.probabilities.begin(),
+                                             q.probabilities.end());
+  }
+}
+
 absl::StatusOr<FinishReason> FromProto(v1::FinishReason reason) {
   switch (reason) {
     case v1::FINISH_REASON_UNSPECIFIED:
@@ -181,6 +213,53 @@ absl::string_view FinishReasonName(FinishReason reason) {
       return "error";
   }
   return "none";
+}
+
+v1::PositionLogprobs ToProto(const PositionLogprobs& logprobs) {
+  const auto set = [](const TokenLogprob& from, v1::TokenLogprob* to) {
+    to->set_token_id(from.token_id);
+    to->set_logprob(std::isnan(from.logprob)
+                        ? -std::numeric_limits<float>::infinity()
+                        : static_cast<float>(from.logprob));
+  };
+  v1::PositionLogprobs message;
+  set(logprobs.chosen, message.mutable_chosen());
+  message.mutable_top()->Reserve(static_cast<int>(logprobs.top.size()));
+  for (const TokenLogprob& candidate : logprobs.top) {
+    set(candidate, message.add_top());
+  }
+  return message;
+}
+
+absl::StatusOr<PositionLogprobs> FromProto(const v1::PositionLogprobs& message,
+                                           int32_t token,
+                                           int top,
+                                           int vocab_size) {
+  if (message.chosen().token_id() != token || !message.has_chosen()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "chosen: is not of token ", token, ", which stands there"));
+  }
+  SPECWIRE_RETURN_IF_ERROR(CheckLength("top", message.top_size(), top));
+  absl::Status status;
+  const auto convert = [&](const v1::TokenLogprob& from) -> TokenLogprob {
+    if (from.token_id() < 0 || from.token_id() >= vocab_size) {
+      status = absl::InvalidArgumentError(absl::StrCat(
+          "token_id: ", from.token_id(), " is not in [0, ", vocab_size, ")"));
+    }
+    // Not a number is refused too.
+    if (!(from.logprob() <= 0)) {
+      status = absl::InvalidArgumentError(
+          absl::StrCat("logprob: must be at most 0, got ", from.logprob()));
+    }
+    return {from.token_id(), static_cast<double>(from.logprob())};
+  };
+  PositionLogprobs logprobs;
+  logprobs.chosen = convert(message.chosen());
+  for (const v1::TokenLogprob& candidate : message.top()) {
+    logprobs.top.push_back(convert(candidate));
+  }
+  SPECWIRE_RETURN_IF_ERROR(status);
+  return logprobs;
 }
 
 v1::ModelDescription ToProto(const ModelInfo& info,
@@ -297,13 +376,7 @@ absl::StatusOr<TokenizerModel> ParseTokenizer(absl::string_view bytes) {
   return FromProto(message);
 }
 
-absl::Status CheckSequence(AcceptanceRule rule,
-                           int32_t choice,
-                           absl::string_view tenant_salt) {
-  if (rule == AcceptanceRule::kRatio) {
-    return absl::InvalidArgumentError(
-        "rule: the ratio rule is not supported yet; use the coupled rule");
-  }
+absl::Status CheckSequence(int32_t choice, absl::string_view tenant_salt) {
   if (choice < 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("choice: ", choice, " is negative"));

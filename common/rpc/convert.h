@@ -3,11 +3,15 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "common/model/engine.h"
+#include "common/sampling/logprobs.h"
 #include "common/sampling/params.h"
+#include "common/sampling/ratio.h"
 #include "common/text/tokenizer_model.h"
 #include "specwire/v1/types.pb.h"
 
@@ -21,8 +25,8 @@
 
 namespace specwire {
 
-// Limits of lists, as types.proto states them.
-inline constexpr int kMaxLogitBiases = 1024;
+// Limits of lists, as types.proto states them; kMaxLogitBiases stands in
+// common/sampling/params.h.
 inline constexpr int kMaxStopTokenIds = 64;
 inline constexpr int kMaxStopTexts = 16;
 inline constexpr int kMaxVocabularySize = 1 << 20;
@@ -43,12 +47,31 @@ v1::StopCriteria ToProto(const StopCriteria& stop);
 absl::StatusOr<AcceptanceRule> FromProto(v1::AcceptanceRule rule);
 v1::AcceptanceRule ToProto(AcceptanceRule rule);
 
+// Most tokens in the distributions of one proposal together.
+inline constexpr int kMaxProposalDistribution = 32 * kMaxDraftDistribution;
+
+// The distributions of a proposal; whether they make sense is judged beside its
+// tokens (ValidateDraft). At most kMaxProposalDistribution tokens in all.
+absl::StatusOr<std::vector<DraftDistribution>> FromProto(
+    const google::protobuf::RepeatedPtrField<v1::SparseDistribution>& messages);
+void ToProto(absl::Span<const DraftDistribution> distributions,
+             google::protobuf::RepeatedPtrField<v1::SparseDistribution>* out);
+
 // Unspecified becomes kNone; an unknown reason is an error.
 absl::StatusOr<FinishReason> FromProto(v1::FinishReason reason);
 v1::FinishReason ToProto(FinishReason reason);
 // "stop", "length", "abort", "error" (what vLLM calls them); "none" for kNone.
 // For logs, JSON and labels.
 absl::string_view FinishReasonName(FinishReason reason);
+
+// NaN, which no reader should ever make, becomes -infinity.
+v1::PositionLogprobs ToProto(const PositionLogprobs& logprobs);
+// Log-probabilities of a position where `token` stands, with at most `top`
+// candidates, checked: ids inside the vocabulary, no number above 0.
+absl::StatusOr<PositionLogprobs> FromProto(const v1::PositionLogprobs& message,
+                                           int32_t token,
+                                           int top,
+                                           int vocab_size);
 
 // What the model does not know itself: the fingerprint of its tokenizer's
 // vocabulary (hexadecimal SHA-256), and the node's limit of sequences.
@@ -67,11 +90,8 @@ absl::StatusOr<TokenizerModel> FromProto(const v1::TokenizerModel& message);
 std::string SerializeTokenizer(const TokenizerModel& model);
 absl::StatusOr<TokenizerModel> ParseTokenizer(absl::string_view bytes);
 
-// What a node asks of any sequence that is opened on it: a rule that is served,
-// choice >= 0, tenant_salt of at most 64 bytes. INVALID_ARGUMENT naming the
-// field.
-absl::Status CheckSequence(AcceptanceRule rule,
-                           int32_t choice,
-                           absl::string_view tenant_salt);
+// What a node asks of any sequence that is opened on it: choice >= 0,
+// tenant_salt of at most 64 bytes. INVALID_ARGUMENT naming the field.
+absl::Status CheckSequence(int32_t choice, absl::string_view tenant_salt);
 
 }  // namespace specwire

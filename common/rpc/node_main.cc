@@ -8,14 +8,15 @@
 #include <cstdlib>
 #include <iostream>
 #include <memory>
-#include <thread>
 #include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/host_port.h"
+#include "common/base/processors.h"
 #include "common/base/random_id.h"
 #include "common/base/signals.h"
+#include "common/base/standard_streams.h"
 #include "common/base/status_macros.h"
 #include "common/metrics/http_server.h"
 #include "common/rpc/join_client.h"
@@ -24,11 +25,23 @@
 namespace specwire {
 namespace {
 
-constexpr int kMaxThreads = 256;
+constexpr int kMaxSequences = 4096;
 constexpr size_t kMaxNameBytes = 64;
 constexpr absl::Duration kShutdownGrace = absl::Seconds(2);
 // A piece of work that takes longer is a hang.
 constexpr absl::Duration kHang = absl::Seconds(60);
+
+// Flags as they were given.
+struct NodeFlags {
+  std::string coordinator;
+  std::string listen = "127.0.0.1:0";
+  std::string advertise;
+  std::string metrics;
+  std::string name;
+  std::string log_level = "info";
+  bool no_reflection = false;
+  int num_threads = 0;
+};
 
 absl::Status CheckName(absl::string_view name) {
   const bool printable =
@@ -108,8 +121,6 @@ absl::StatusOr<std::unique_ptr<HttpServer>> StartMetrics(
   return server;
 }
 
-}  // namespace
-
 void AddNodeFlags(CLI::App* app, NodeFlags* flags) {
   app->add_option("--coordinator",
                   flags->coordinator,
@@ -128,44 +139,17 @@ void AddNodeFlags(CLI::App* app, NodeFlags* flags) {
   app->add_option("--name",
                   flags->name,
                   "name of the node, unique in the cluster (default: made up)");
-  app->add_option("--threads",
-                  flags->num_threads,
-                  "threads for the model (default: one for each processor)");
+  app->add_option(
+      "--threads",
+      flags->num_threads,
+      "threads for the model (default: one for each processor that this "
+      "process may use)");
   app->add_option("--log_level",
                   flags->log_level,
                   "least severity to log: debug, info, warning or error")
       ->capture_default_str();
   app->add_flag(
       "--no_reflection", flags->no_reflection, "do not serve gRPC reflection");
-}
-
-std::optional<int> ParseFlags(CLI::App* app, int argc, char** argv) {
-  app->set_config("--config", "", "file with flags, one NAME=VALUE a line");
-  app->allow_config_extras(CLI::config_extras_mode::error);
-  for (CLI::Option* option : app->get_options()) {
-    const std::string name = option->get_single_name();
-    if (name == "help" || name == "config") continue;
-    option->envname(absl::StrCat("SPECWIRE_", absl::AsciiStrToUpper(name)));
-  }
-  try {
-    app->parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return app->exit(error);
-    return ExitWithError(app->get_name(),
-                         absl::InvalidArgumentError(error.what()),
-                         /*usage=*/true);
-  }
-  return std::nullopt;
-}
-
-int ExitWithError(absl::string_view program,
-                  const absl::Status& status,
-                  bool usage) {
-  const bool bad_usage =
-      usage && status.code() == absl::StatusCode::kInvalidArgument;
-  std::cerr << program << ": " << status.message()
-            << (bad_usage ? " (see --help)" : "") << std::endl;
-  return bad_usage ? 2 : 1;
 }
 
 absl::StatusOr<NodeOptions> CheckNodeFlags(const NodeFlags& flags,
@@ -202,12 +186,74 @@ absl::StatusOr<NodeOptions> CheckNodeFlags(const NodeFlags& flags,
   options.name =
       flags.name.empty() ? absl::StrCat(role, "-", RandomHexId(3)) : flags.name;
   options.reflection = !flags.no_reflection;
-  const int num_processors =
-      static_cast<int>(std::thread::hardware_concurrency());
   options.num_threads = flags.num_threads > 0
                             ? flags.num_threads
-                            : std::clamp(num_processors, 1, kMaxThreads);
+                            : std::min(UsableProcessors(), kMaxThreads);
   return options;
+}
+
+}  // namespace
+
+std::optional<int> ParseFlags(CLI::App* app, int argc, char** argv) {
+  app->set_config("--config", "", "file with flags, one NAME=VALUE a line");
+  app->allow_config_extras(CLI::config_extras_mode::error);
+  for (CLI::Option* option : app->get_options()) {
+    const std::string name = option->get_single_name();
+    if (name == "help" || name == "config") continue;
+    option->envname(absl::StrCat("SPECWIRE_", absl::AsciiStrToUpper(name)));
+  }
+  try {
+    app->parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return app->exit(error);
+    return ExitWithError(app->get_name(),
+                         absl::InvalidArgumentError(error.what()),
+                         /*usage=*/true);
+  }
+  return std::nullopt;
+}
+
+int ExitWithError(absl::string_view program,
+                  const absl::Status& status,
+                  bool usage) {
+  const bool bad_usage =
+      usage && status.code() == absl::StatusCode::kInvalidArgument;
+  std::cerr << program << ": " << status.message()
+            << (bad_usage ? " (see --help)" : "") << std::endl;
+  return bad_usage ? 2 : 1;
+}
+
+int NodeMain(const NodeProgram& program, int argc, char** argv) {
+  ReserveStandardStreams();
+  BlockShutdownSignals();
+  CLI::App app(program.description, program.name);
+  NodeFlags flags;
+  AddNodeFlags(&app, &flags);
+  program.add_flags(&app);
+  if (const auto code = ParseFlags(&app, argc, argv)) return *code;
+  if (absl::Status status = program.check_flags(); !status.ok()) {
+    return ExitWithError(program.name, status, /*usage=*/true);
+  }
+  const absl::StatusOr<NodeOptions> options =
+      CheckNodeFlags(flags, program.role);
+  if (!options.ok()) {
+    return ExitWithError(program.name, options.status(), /*usage=*/true);
+  }
+  InitLogging(program.name, options->log_level);
+  if (absl::Status status = program.serve(*options); !status.ok()) {
+    return ExitWithError(program.name, status, /*usage=*/false);
+  }
+  return 0;
+}
+
+absl::Status CheckMaxNumSequences(int max_num_sequences) {
+  if (max_num_sequences >= 1 && max_num_sequences <= kMaxSequences) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat("--max_num_sequences: ",
+                                                 max_num_sequences,
+                                                 " is not between 1 and ",
+                                                 kMaxSequences));
 }
 
 absl::Status CheckAddressesFree(const NodeOptions& options) {

@@ -12,6 +12,7 @@
 #include "absl/time/time.h"
 #include "common/base/logging.h"
 #include "common/metrics/metrics.h"
+#include "common/metrics/names.h"
 #include "grpcpp/impl/service_type.h"
 #include "specwire/v1/cluster.pb.h"
 
@@ -21,23 +22,12 @@ class App;
 }
 
 // What the two node programs have in common: their flags, and the life of a
-// node from its start to a signal.
+// node from its start to a signal. ParseFlags and ExitWithError serve the
+// coordinator too.
 
 namespace specwire {
 
-// Flags as they were given.
-struct NodeFlags {
-  std::string coordinator;
-  std::string listen = "127.0.0.1:0";
-  std::string advertise;
-  std::string metrics;
-  std::string name;
-  std::string log_level = "info";
-  bool no_reflection = false;
-  int num_threads = 0;
-};
-
-// What they mean, checked.
+// What the flags that every node has mean, checked.
 struct NodeOptions {
   // HOST:PORT of each coordinator.
   std::vector<std::string> coordinators;
@@ -54,19 +44,11 @@ struct NodeOptions {
   int num_threads = 1;
 };
 
-// Adds the flags that every node has.
-void AddNodeFlags(CLI::App* app, NodeFlags* flags);
-
 // Parses the command line, then a configuration file (--config), then
 // environment variables ("SPECWIRE_" and the flag's name in capitals). Returns
 // an exit code if the program should end: 0 after --help, 2 for bad usage,
 // which is told on standard error.
 std::optional<int> ParseFlags(CLI::App* app, int argc, char** argv);
-
-// INVALID_ARGUMENT names the flag. `role` begins the name of a node that was
-// given none.
-absl::StatusOr<NodeOptions> CheckNodeFlags(const NodeFlags& flags,
-                                           absl::string_view role);
 
 // Whether the node can listen where it is to: asked before a model is loaded,
 // so that a mistake shows at once.
@@ -77,6 +59,25 @@ absl::Status CheckAddressesFree(const NodeOptions& options);
 int ExitWithError(absl::string_view program,
                   const absl::Status& status,
                   bool usage);
+
+// A node program, for NodeMain.
+struct NodeProgram {
+  // "draft_node".
+  std::string name;
+  // For --help.
+  std::string description;
+  // Begins the name of a node that was given none.
+  std::string role;
+  // Adds the flags that only this program has.
+  std::function<void(CLI::App* app)> add_flags;
+  // INVALID_ARGUMENT names the flag.
+  std::function<absl::Status()> check_flags;
+  // Makes the node's parts and hands them to RunNode.
+  std::function<absl::Status(const NodeOptions& options)> serve;
+};
+
+// All of main(): flags, logging, the node, the exit code.
+int NodeMain(const NodeProgram& program, int argc, char** argv);
 
 // The parts of a node.
 struct NodeParts {
@@ -93,10 +94,42 @@ struct NodeParts {
   std::function<void()> stop;
 };
 
+// Fills in what comes from the node's thread, and from `cache`, which holds its
+// KV blocks if it has any: an Engine or a Drafter.
+// Lifetime: both must outlive `parts`.
+template <typename Thread, typename Cache>
+void SetThread(Thread* thread, const Cache* cache, NodeParts* parts) {
+  parts->load = [thread, cache] {
+    v1::NodeLoad load;
+    load.set_num_sequences(thread->num_sequences());
+    load.set_kv_blocks_used(cache->kv_blocks_used());
+    load.set_kv_blocks_total(cache->kv_blocks_total());
+    load.set_progress(thread->progress());
+    return load;
+  };
+  parts->working_for = [thread] { return thread->worker()->working_for(); };
+  parts->stop = [thread] { thread->Stop(); };
+}
+
+// The gauge of the used part of a KV cache, where there is one.
+// Lifetime: `cache` must outlive `registry`.
+template <typename Cache>
+void AddKvCacheGauge(const Cache* cache, MetricsRegistry* registry) {
+  if (cache->kv_blocks_total() == 0) return;
+  registry->AddCallbackGauge(
+      metric::kKvCacheUsage, "Used part of the KV cache.", {}, [cache] {
+        return static_cast<double>(cache->kv_blocks_used()) /
+               static_cast<double>(cache->kv_blocks_total());
+      });
+}
+
+// Whether --max_num_sequences is in range; INVALID_ARGUMENT if not.
+absl::Status CheckMaxNumSequences(int max_num_sequences);
+
 // Serves, joins the coordinators and returns OK after SIGINT or SIGTERM, when
 // everything has ended. UNAVAILABLE if an address is taken. The first line on
 // standard output tells the address: "listening on HOST:PORT".
-// REQUIRES: BlockShutdownSignals() was called first in main().
+// REQUIRES: called by NodeProgram::serve.
 absl::Status RunNode(const NodeOptions& options, const NodeParts& parts);
 
 }  // namespace specwire

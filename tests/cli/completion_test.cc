@@ -134,6 +134,23 @@ TEST(CompletionTest, PrintsChoicesByIndex) {
   EXPECT_LE(json["choices"].size(), 64u);
 }
 
+TEST(CompletionTest, SumsTheUsageOfAllChoices) {
+  Completion completion;
+  v1::GenerateResponse response;
+  response.mutable_started()->add_prompt_token_ids(7);
+  completion.Add(response);
+  for (int choice = 0; choice < 3; ++choice) {
+    response.mutable_finished()->set_choice(choice);
+    response.mutable_finished()->mutable_usage()->set_completion_tokens(10 +
+                                                                        choice);
+    completion.Add(response);
+  }
+  const Json json = ToJson(completion, true);
+  EXPECT_EQ(json["usage"]["prompt_tokens"], 1);
+  EXPECT_EQ(json["usage"]["completion_tokens"], 33);
+  EXPECT_EQ(json["choices"][2]["usage"]["completion_tokens"], 12);
+}
+
 TEST(CompletionTest, SumsUpInTwoLines) {
   const std::string text = FiguresText(MakeCompletion().choices[0]);
   EXPECT_THAT(text, HasSubstr("4 completion tokens"));

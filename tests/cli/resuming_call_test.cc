@@ -41,6 +41,20 @@ TEST(ResumingCallTest, ResumeRequestHoldsWhatTheReplyTold) {
   EXPECT_FALSE(request.skip_special_tokens());
 }
 
+TEST(ResumingCallTest, ResumeRequestAsksForThePromptOnlyIfNoTokenHasCome) {
+  v1::GenerateRequest original;
+  original.set_logprobs(3);
+  original.set_prompt_logprobs(2);
+  original.set_echo(true);
+  const v1::GenerateRequest early = MakeResumeRequest(original, {}, {});
+  EXPECT_EQ(early.prompt_logprobs(), 2);
+  EXPECT_TRUE(early.echo());
+  const v1::GenerateRequest late = MakeResumeRequest(original, {}, {20});
+  EXPECT_FALSE(late.has_prompt_logprobs());
+  EXPECT_FALSE(late.echo());
+  EXPECT_EQ(late.logprobs(), 3);
+}
+
 TEST(TableTest, ColumnsAreAlignedAndLinesEndWithoutSpaces) {
   EXPECT_EQ(TableText({{"A", "LONG", "C"}, {"long", "b", ""}}),
             "A     LONG  C\n"

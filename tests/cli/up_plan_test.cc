@@ -40,12 +40,14 @@ TEST(UpPlanTest, StartsOneOfEachByDefault) {
   ASSERT_EQ(plan->nodes.size(), 2u);
   EXPECT_EQ(plan->nodes[0].program, "/bin/verifier_node");
   EXPECT_EQ(Value(plan->nodes[0], "--model"), "m.gguf");
-  EXPECT_EQ(Value(plan->nodes[0], "--engine"), "reference");
+  EXPECT_EQ(Value(plan->nodes[0], "--engine"), kDefaultEngine);
   EXPECT_EQ(Value(plan->nodes[0], "--threads"), "1");
   EXPECT_EQ(Value(plan->nodes[0], "--metrics"), "absent");
   EXPECT_EQ(plan->nodes[1].program, "/bin/draft_node");
   EXPECT_EQ(Value(plan->nodes[1], "--drafter"), "ngram");
   EXPECT_EQ(Value(plan->nodes[1], "--draft_model"), "absent");
+  EXPECT_EQ(Value(plan->nodes[1], "--engine"), "absent");
+  EXPECT_EQ(Value(plan->nodes[1], "--threads"), "absent");
 }
 
 TEST(UpPlanTest, NamesNodesApart) {
@@ -91,6 +93,102 @@ TEST(UpPlanTest, GivesTheOracleTheTargetsFile) {
   ASSERT_TRUE(plan.ok()) << plan.status();
   EXPECT_EQ(Value(plan->nodes[1], "--draft_model"), "d.gguf");
 }
+
+TEST(UpPlanTest, GivesDraftersWithAModelTheEngineAskedFor) {
+  for (const char* engine : kEngineNames) {
+    UpOptions options = Options();
+    options.engine = engine;
+    options.drafter = kModelDrafter;
+    const absl::StatusOr<UpPlan> plan = MakeUpPlan(options, "/bin");
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    EXPECT_EQ(Value(plan->nodes[0], "--engine"), engine);
+    EXPECT_EQ(Value(plan->nodes[1], "--engine"), engine);
+    EXPECT_EQ(Value(plan->nodes[1], "--draft_layers"), "4");
+  }
+}
+
+struct Division {
+  int processors;
+  int verifiers;
+  const char* drafter;
+  int draft_nodes;
+  int verifier_threads;
+  int draft_threads;
+  const char* text;
+};
+
+class UpPlanThreadsTest : public testing::TestWithParam<Division> {};
+
+TEST_P(UpPlanThreadsTest, DividesTheProcessors) {
+  const Division& division = GetParam();
+  UpOptions options = Options();
+  options.num_processors = division.processors;
+  options.num_verifiers = division.verifiers;
+  options.drafter = division.drafter;
+  options.num_draft_nodes = division.draft_nodes;
+  const ThreadShares shares = ShareThreads(options);
+  EXPECT_EQ(shares.verifier, division.verifier_threads);
+  EXPECT_EQ(shares.draft_node, division.draft_threads);
+  absl::StatusOr<UpPlan> plan = MakeUpPlan(options, "/bin");
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(plan->threads, division.text);
+  for (const ChildSpec& node : plan->nodes) {
+    const bool verifies = node.program == "/bin/verifier_node";
+    const int threads = verifies ? shares.verifier : shares.draft_node;
+    EXPECT_EQ(Value(node, "--threads"),
+              threads == 0 ? "absent" : std::to_string(threads));
+  }
+  // What was asked for holds for verifiers alone.
+  options.num_threads = 7;
+  EXPECT_EQ(ShareThreads(options).verifier, 7);
+  EXPECT_EQ(ShareThreads(options).draft_node, division.draft_threads);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Machines,
+    UpPlanThreadsTest,
+    testing::Values(
+        Division{2,
+                 1,
+                 "ngram",
+                 1,
+                 2,
+                 0,
+                 "threads: verifier 2 of 2 processors; the drafter ngram needs "
+                 "none"},
+        Division{2,
+                 1,
+                 "model",
+                 1,
+                 1,
+                 1,
+                 "threads: verifier 1, draft node 1 of 2 processors"},
+        Division{2, 1, "none", 1, 2, 0, "threads: verifier 2 of 2 processors"},
+        Division{
+            2, 1, "oracle", 0, 2, 1, "threads: verifier 2 of 2 processors"},
+        Division{1,
+                 1,
+                 "model",
+                 1,
+                 1,
+                 1,
+                 "threads: verifier 1, draft node 1 of 1 processor"},
+        Division{8,
+                 2,
+                 "adversarial",
+                 3,
+                 2,
+                 1,
+                 "threads: 2 verifiers 2 each, 3 draft nodes 1 each of 8 "
+                 "processors"},
+        Division{1000,
+                 1,
+                 "none",
+                 1,
+                 256,
+                 0,
+                 "threads: verifier 256 of 1000 "
+                 "processors"}));
 
 TEST(UpPlanTest, LetsEachNodeChooseAMetricsPort) {
   UpOptions options = Options();

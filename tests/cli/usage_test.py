@@ -54,10 +54,11 @@ class UsageTest(unittest.TestCase):
             (("generate", "@/nonexistent/file"), "/nonexistent/file"),
             (("tokenize",), "TEXT"),
             (("nodes", "--coordinator", ""), "--coordinator"),
-            (("up", "--engine", "int8"), "--engine"),
+            (("up", "--engine", "magic"), "--engine"),
             (("up", "--drafter", "bogus"), "bogus"),
             (("up", "--verifiers", "0"), "--verifiers"),
             (("up", "--threads", "0"), "--threads"),
+            (("up", "--threads", "257"), "--threads"),
             (("up", "--listen", "nonsense", "--model", "m"), "--listen"),
             (("score", "text"), "score"),
         ]:

@@ -298,6 +298,25 @@ TEST_F(DrafterViewTest, MoreMessagesThanEventsCallForAreAFlood) {
   EXPECT_THAT(Take(MakeRun(3, 3, {})), HasSubstr("more proposals than"));
 }
 
+TEST_F(DrafterViewTest, DistributionsBelongToTheRatioRule) {
+  Proposal proposal = MakeRun(3, 3, {7, 8});
+  proposal.q = {{{7}, {1.0f}}, {{2, 8}, {.5f, .5f}}};
+  EXPECT_THAT(Take(proposal), HasSubstr("proposal.q must have 0 entries"));
+  const auto ratio = [this](const Proposal& p) {
+    view_ = DrafterView(100, 4, 4, AcceptanceRule::kRatio);
+    view_.OnOpened(3);
+    return Take(p);
+  };
+  EXPECT_EQ(ratio(proposal), "forward");
+  EXPECT_EQ(ratio(MakeRun(3, 3, {})), "forward");
+  EXPECT_THAT(ratio(MakeRun(3, 3, {7, 8})),
+              HasSubstr("proposal.q must have 2 entries"));
+  proposal.q[1].probabilities[0] = .6f;
+  EXPECT_THAT(ratio(proposal), HasSubstr("sum to 1"));
+  proposal.q[1] = {{2, 100}, {.5f, .5f}};
+  EXPECT_THAT(ratio(proposal), HasSubstr("100"));
+}
+
 TEST_F(DrafterViewTest, EveryCommitCallsForMoreMessages) {
   for (int round = 0; round < 100; ++round) {
     for (int i = 0; i < 4; ++i) {

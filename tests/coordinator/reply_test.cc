@@ -16,6 +16,10 @@ namespace {
 
 using ::testing::ElementsAre;
 
+std::vector<int32_t> Tokens(const std::string& text) {
+  return {text.begin(), text.end()};
+}
+
 const absl::Time kArrival = absl::FromUnixSeconds(1000);
 
 absl::Time At(int ms) { return kArrival + absl::Milliseconds(ms); }
@@ -41,8 +45,7 @@ class ReplyTest : public ::testing::Test {
       FinishReason reason,
       std::optional<int32_t> stop_token_id = std::nullopt) {
     const FinishRequest finish = {absl::OkStatus(), reason, stop_token_id};
-    return reply_->Finished(finish, SpeculationFigures(), "", At(100))
-        .finished();
+    return reply_->Finished(finish, SpeculationFigures(), "").finished();
   }
   void Begin() { reply_.emplace(&request_, &metrics_, kArrival); }
 
@@ -120,6 +123,56 @@ TEST_F(ReplyTest, TellsEosFromStopToken) {
   request_.stop.ignore_eos = true;
   EXPECT_EQ(Finish(FinishReason::kStop, FakeModel::kEos).stop_token_id(),
             FakeModel::kEos);
+}
+
+// Bug report 21, the bytes of a split character included.
+TEST_F(ReplyTest, AStopTextIsMetAcrossTokensAndWithinCharacters) {
+  // "a\u20acb", told byte by byte.
+  request_.text.stop_texts =
+      std::make_shared<const StopTexts>(std::vector<std::string>{"\xe2\x82\xac"
+                                                                 "b"});
+  Begin();
+  const std::vector<int32_t> tokens = {'a', 0xe2, 0x82, 0xac};
+  for (const int32_t token : tokens) EXPECT_FALSE(reply_->Judge(token));
+  v1::GenerateDelta delta = Delta(tokens);
+  EXPECT_EQ(delta.text(), "a");
+  EXPECT_TRUE(reply_->Judge('b'));
+  delta = Delta({'b'});
+  EXPECT_EQ(delta.text(), "");
+  EXPECT_THAT(delta.text_ends(), ElementsAre(0));
+  FinishRequest finish;
+  finish.reason = FinishReason::kStop;
+  finish.stop_text = true;
+  const v1::GenerateFinished finished =
+      reply_->Finished(finish, SpeculationFigures(), "").finished();
+  EXPECT_EQ(finished.stop_text(),
+            "\xe2\x82\xac"
+            "b");
+  EXPECT_EQ(finished.text(), "");
+  EXPECT_EQ(finished.usage().completion_tokens(), 5);
+}
+
+TEST_F(ReplyTest, WhatMayBeginAStopTextIsHeldBack) {
+  request_.text.stop_texts =
+      std::make_shared<const StopTexts>(std::vector<std::string>{"END"});
+  Begin();
+  for (const int32_t token : Tokens("xEN")) EXPECT_FALSE(reply_->Judge(token));
+  EXPECT_EQ(Delta(Tokens("xEN")).text(), "x");
+  EXPECT_FALSE(reply_->Judge('E'));
+  const v1::GenerateDelta delta = Delta({'E'});
+  EXPECT_EQ(delta.text(), "EN");
+  EXPECT_THAT(delta.text_ends(), ElementsAre(2));
+  // Then EOS: nothing can follow. The broken character stands behind it.
+  EXPECT_FALSE(reply_->Judge(0xe2));
+  EXPECT_EQ(Delta({0xe2, FakeModel::kEos}).text(), "");
+  EXPECT_EQ(Finish(FinishReason::kStop, FakeModel::kEos).text(),
+            "E\xef\xbf\xbd");
+}
+
+TEST_F(ReplyTest, TellsItsChoice) {
+  reply_.emplace(&request_, &metrics_, kArrival, 3);
+  EXPECT_EQ(Delta({'a'}).choice(), 3);
+  EXPECT_EQ(Finish(FinishReason::kLength).choice(), 3);
 }
 
 TEST_F(ReplyTest, TimesAreFromArrivalAndBetweenTokens) {

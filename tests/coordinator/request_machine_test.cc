@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -105,6 +106,7 @@ struct Printer {
         "FinishRequest ",
         reason,
         a.stop_token_id.has_value() ? absl::StrCat(" ", *a.stop_token_id) : "",
+        a.stop_text ? " text" : "",
         a.status.ok() ? "" : absl::StrCat(" ", a.status.ToString()));
   }
 };
@@ -309,6 +311,115 @@ TEST(RequestMachineTest, AStopTokenFinishesTheRequest) {
                           "CloseDrafter 1",
                           "CloseVerifier",
                           "FinishRequest stop 99"));
+}
+
+// --- Stop texts. ---
+
+// Stops at token 50; remembers what it was asked about.
+TokenJudge StopAtFifty(std::vector<int32_t>* asked = nullptr) {
+  return [asked](int32_t token) {
+    if (asked != nullptr) asked->push_back(token);
+    return token == 50;
+  };
+}
+
+TEST(RequestMachineTest, AStopTextEndsTheRequestAtEveryIndexOfARun) {
+  // The verifier verified four draft tokens, all right, and added its own.
+  for (int at = 0; at < 5; ++at) {
+    for (const int accepted : {0, 2, 4}) {
+      RequestParams params = Params();
+      params.speculation.run_length = 4;
+      params.speculation.window = 4;
+      RequestMachine machine(params, StopAtFifty());
+      machine.Start();
+      machine.OnProposal(MakeRun(1, 3, 3, {10, 11, 12, 13}));
+      std::vector<int32_t> tokens = {10, 11, 12, 13, 14};
+      tokens[static_cast<size_t>(at)] = 50;
+      std::vector<int32_t> kept = tokens;
+      kept.resize(static_cast<size_t>(at) + 1);
+      const int counted = std::min(accepted, at + 1);
+      EXPECT_THAT(
+          Text(machine.OnCommit(MakeCommit(3, tokens, 4, accepted))),
+          ElementsAre(
+              absl::StrCat("EmitTokens #0 ", Ids(kept), " accepted ", counted),
+              "CloseDrafter 1",
+              "CloseVerifier",
+              "FinishRequest stop text"));
+      EXPECT_EQ(machine.log().size(), 3 + kept.size());
+      const SpeculationFigures& figures = machine.figures();
+      EXPECT_EQ(figures.num_passes, 1);
+      EXPECT_EQ(figures.num_draft_tokens, 4);
+      EXPECT_EQ(figures.num_accepted_draft_tokens, counted);
+      EXPECT_EQ(figures.acceptance_histogram[static_cast<size_t>(counted)], 1);
+      int64_t places = 0;
+      for (const int64_t n : figures.accepted_tokens_per_position) places += n;
+      EXPECT_EQ(places, counted);
+    }
+  }
+}
+
+TEST(RequestMachineTest, TheEarliestOfStopTextLimitAndStopTokenWins) {
+  // A run of five: the text at one index, the verifier's finish at another.
+  for (int text = 0; text < 5; ++text) {
+    for (int end = 0; end < 5; ++end) {
+      for (const FinishReason reason :
+           {FinishReason::kStop, FinishReason::kLength}) {
+        SCOPED_TRACE(absl::StrCat(text, " ", end));
+        RequestParams params = Params();
+        params.speculation.enabled = false;
+        params.max_tokens = reason == FinishReason::kLength ? end + 1 : 10;
+        std::vector<int32_t> asked;
+        RequestMachine machine(params, StopAtFifty(&asked));
+        machine.Start();
+        // A plain verifier, a token a pass.
+        std::string last;
+        int index = 0;
+        for (; !machine.finished(); ++index) {
+          Commit commit = MakeCommit(3 + index, {index == text ? 50 : 7});
+          if (index == end) {
+            commit.finish = reason;
+            if (reason == FinishReason::kStop) commit.stop_token_id = 7;
+          }
+          last = Text(machine.OnCommit(commit)).back();
+        }
+        // At the same index a stop token comes first, then a stop text, then
+        // the limit.
+        const bool by_text =
+            text < end || (text == end && reason == FinishReason::kLength);
+        EXPECT_EQ(index, std::min(text, end) + 1);
+        EXPECT_EQ(last,
+                  by_text                           ? "FinishRequest stop text"
+                  : reason == FinishReason::kLength ? "FinishRequest length"
+                                                    : "FinishRequest stop 7");
+        EXPECT_EQ(asked.size() + (last == "FinishRequest stop 7" ? 1 : 0),
+                  static_cast<size_t>(index));
+      }
+    }
+  }
+}
+
+TEST(RequestMachineTest, TheJudgeIsAskedAboutNewTokensOnly) {
+  RequestParams params = Params();
+  params.speculation.enabled = false;
+  params.resumed = {50, 8};
+  std::vector<int32_t> asked;
+  RequestMachine machine(params, StopAtFifty(&asked));
+  machine.Start();
+  machine.OnCommit(MakeCommit(5, {9}));
+  machine.OnCommit(MakeCommit(5, {9}));
+  // A commit that contradicts the log is not judged.
+  machine.OnCommit(MakeCommit(5, {10, 50}, 1));
+  machine.OnCommit(MakeCommit(6, {11}));
+  EXPECT_THAT(asked, ElementsAre(9, 11));
+}
+
+TEST(RequestMachineTest, StopTextThatResumedTokensHaveMetEndsAtOnce) {
+  RequestParams params = Params();
+  params.max_tokens = 2;
+  params.resumed = {7, 8};
+  params.resumed_stop_text = true;
+  RequestMachine machine(params, StopAtFifty());
+  EXPECT_THAT(Text(machine.Start()), ElementsAre("FinishRequest stop text"));
 }
 
 TEST(RequestMachineTest, AFinishMayComeAlone) {
@@ -634,6 +745,51 @@ TEST(RequestMachineTest, ADrafterThatOwesAnAnswerForTooLongIsLost) {
                           "SendDecodeTune patience 0",
                           "OpenDrafter 2 [1 2 3]",
                           "ArmDrafterTimer 2 owed 2"));
+}
+
+// The ratio rule: a drafter that takes over is waited for from its open on, so
+// that no position has a proposal or not by how fast it came.
+
+RequestParams RatioParams() {
+  RequestParams params = Params();
+  params.speculation.rule = AcceptanceRule::kRatio;
+  params.speculation.window = params.speculation.run_length;
+  return params;
+}
+
+TEST(RequestMachineTest, RatioStaysInLockStepWhileADrafterTakesOver) {
+  RequestMachine machine = MakeStarted(RatioParams());
+  EXPECT_THAT(Text(machine.OnDrafterTimeout(1, 1)),
+              ElementsAre("CloseDrafter 1",
+                          "OpenDrafter 2 [1 2 3]",
+                          "ArmDrafterTimer 2 owed 2"));
+}
+
+TEST(RequestMachineTest, RatioGoesOnPlainOnlyWithoutADrafter) {
+  RequestMachine machine = MakeStarted(RatioParams());
+  EXPECT_THAT(Text(machine.OnDrafterClosed(1, kCrash, false)),
+              ElementsAre("SendDecodeTune patience 0"));
+  EXPECT_THAT(Text(machine.OnDrafterAvailable()),
+              ElementsAre("SendDecodeTune patience inf",
+                          "OpenDrafter 2 [1 2 3]",
+                          "ArmDrafterTimer 2 owed 2"));
+  for (int32_t source = 2; source < 9; ++source) {
+    EXPECT_THAT(Text(machine.OnDrafterClosed(source, kCrash, true)),
+                testing::Contains(StartsWith("OpenDrafter")));
+  }
+  machine.OnDrafterClosed(9, kCrash, true);
+  // The ninth that was lost is the last one.
+  EXPECT_THAT(Text(machine.OnDrafterClosed(10, kCrash, true)),
+              ElementsAre("SendDecodeTune patience 0"));
+}
+
+TEST(RequestMachineTest, RatioReplacesADrafterThatSendsNoDistribution) {
+  RequestMachine machine = MakeStarted(RatioParams());
+  EXPECT_THAT(Text(machine.OnProposal(MakeRun(1, 3, 3, {7}))),
+              ElementsAre("CloseDrafter 1",
+                          "OpenDrafter 2 [1 2 3]",
+                          "ArmDrafterTimer 2 owed 2"));
+  EXPECT_EQ(machine.figures().num_stale_tokens, 1);
 }
 
 TEST(RequestMachineTest, ATimeoutOfADebtThatWasSettledIsNoNews) {

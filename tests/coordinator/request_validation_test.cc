@@ -116,16 +116,27 @@ INSTANTIATE_TEST_SUITE_P(
         {"MaxTokensBeyondRoom",
          [](Request* r) { r->mutable_stop()->set_max_tokens(60); },
          {"stop.max_tokens", "60", "5 tokens", "64", "leaves 59"}},
-        {"MinTokens",
-         [](Request* r) { r->mutable_stop()->set_min_tokens(1); },
-         {"min_tokens"}},
-        {"StopText", [](Request* r) { r->mutable_stop()->add_stop("x"); },
-         {"stop"}},
-        {"IncludeStop",
+        {"NegativeMinTokens",
+         [](Request* r) { r->mutable_stop()->set_min_tokens(-1); },
+         {"min_tokens", ">= 0"}},
+        {"MinTokensBeyondRoom",
          [](Request* r) {
-           r->mutable_stop()->set_include_stop_str_in_output(true);
+           r->mutable_stop()->clear_max_tokens();
+           r->mutable_stop()->set_min_tokens(60);
          },
-         {"include_stop_str_in_output"}},
+         {"min_tokens", "max_tokens (59)", "60"}},
+        {"EmptyStopText", [](Request* r) { r->mutable_stop()->add_stop(std::string("")); },
+         {"stop", "1 to 256 bytes"}},
+        {"LongStopText",
+         [](Request* r) {
+           r->mutable_stop()->add_stop(std::string(257, 'x'));
+         },
+         {"stop", "1 to 256 bytes", "257"}},
+        {"ManyStopTexts",
+         [](Request* r) {
+           for (int i = 0; i < 10000; ++i) r->mutable_stop()->add_stop(std::string("x"));
+         },
+         {"stop", "10000", "16"}},
         {"StopIdBeyondVocabulary",
          [](Request* r) { r->mutable_stop()->add_stop_token_ids(260); },
          {"stop_token_ids", "260"}},
@@ -147,32 +158,45 @@ INSTANTIATE_TEST_SUITE_P(
         {"MinP", [](Request* r) { r->mutable_sampling()->set_min_p(-0.5f); },
          {"min_p"}},
         {"RepetitionPenalty",
-         [](Request* r) { r->mutable_sampling()->set_repetition_penalty(2); },
+         [](Request* r) { r->mutable_sampling()->set_repetition_penalty(0); },
          {"repetition_penalty"}},
         {"FrequencyPenalty",
-         [](Request* r) { r->mutable_sampling()->set_frequency_penalty(1); },
+         [](Request* r) { r->mutable_sampling()->set_frequency_penalty(3); },
          {"frequency_penalty"}},
         {"PresencePenalty",
-         [](Request* r) { r->mutable_sampling()->set_presence_penalty(1); },
+         [](Request* r) { r->mutable_sampling()->set_presence_penalty(kNan); },
          {"presence_penalty"}},
         {"LogitBias",
          [](Request* r) {
-           r->mutable_sampling()->add_logit_bias()->set_bias(1);
+           r->mutable_sampling()->add_logit_bias()->set_bias(101);
          },
-         {"logit_bias"}},
-        {"SeveralChoices", [](Request* r) { r->set_n(2); }, {"n:", "2"}},
+         {"logit_bias", "[-100, 100]"}},
+        {"LogitBiasBeyondVocabulary",
+         [](Request* r) {
+           r->mutable_sampling()->add_logit_bias()->set_token_id(260);
+         },
+         {"logit_bias", "260"}},
+        {"ManyLogitBiases",
+         [](Request* r) {
+           for (int i = 0; i < 1025; ++i) {
+             r->mutable_sampling()->add_logit_bias();
+           }
+         },
+         {"logit_bias", "1024"}},
+        {"SeveralResumed",
+         [](Request* r) {
+           r->set_n(2);
+           r->add_resume_token_ids(1);
+         },
+         {"n:", "2", "resume_token_ids"}},
         {"NoChoice", [](Request* r) { r->set_n(0); }, {"n:", "1 to 16"}},
         {"ManyChoices", [](Request* r) { r->set_n(1000000000); },
          {"n:", "1 to 16"}},
-        {"Logprobs", [](Request* r) { r->set_logprobs(0); }, {"logprobs"}},
         {"ManyLogprobs", [](Request* r) { r->set_logprobs(21); },
          {"logprobs", "0 to 20"}},
-        {"PromptLogprobs", [](Request* r) { r->set_prompt_logprobs(1); },
-         {"prompt_logprobs"}},
         {"NegativePromptLogprobs",
          [](Request* r) { r->set_prompt_logprobs(-1); },
          {"prompt_logprobs", "0 to 20"}},
-        {"Echo", [](Request* r) { r->set_echo(true); }, {"echo"}},
         {"ResumeWithoutSeed",
          [](Request* r) {
            r->mutable_sampling()->set_temperature(0.7f);
@@ -235,11 +259,25 @@ INSTANTIATE_TEST_SUITE_P(
         {"RequestIdNotPrintable",
          [](Request* r) { r->set_request_id("a\nb"); },
          {"request_id"}},
-        {"RatioRule",
+        {"RatioRuleWithPatience",
          [](Request* r) {
            r->mutable_speculation()->set_rule(v1::ACCEPTANCE_RULE_RATIO);
+           r->mutable_speculation()->set_patience_us(5000);
          },
-         {"speculation.rule", "RATIO"}},
+         {"speculation.patience_us", "RATIO", "lock-step"}},
+        {"RatioRuleWithoutPatience",
+         [](Request* r) {
+           r->mutable_speculation()->set_rule(v1::ACCEPTANCE_RULE_RATIO);
+           r->mutable_speculation()->set_patience_us(0);
+         },
+         {"speculation.patience_us", "RATIO", "lock-step"}},
+        {"RatioRuleWithWindow",
+         [](Request* r) {
+           r->mutable_speculation()->set_rule(v1::ACCEPTANCE_RULE_RATIO);
+           r->mutable_speculation()->set_max_draft_tokens(4);
+           r->mutable_speculation()->set_window(8);
+         },
+         {"speculation.window", "RATIO", "lock-step"}},
         {"UnknownRule",
          [](Request* r) {
            r->mutable_speculation()->set_rule(
@@ -282,7 +320,7 @@ TEST(RequestValidationTest, FillsInDefaults) {
   EXPECT_EQ(checked->params.speculation.run_length, 4);
   EXPECT_EQ(checked->params.speculation.window, 8);
   EXPECT_EQ(checked->params.speculation.patience, absl::Milliseconds(10));
-  EXPECT_TRUE(checked->skip_special_tokens);
+  EXPECT_TRUE(checked->text.skip_special_tokens);
   EXPECT_FALSE(checked->request_id.empty());
   EXPECT_THAT(checked->params.prompt, ElementsAre('h', 'e', 'l', 'l', 'o'));
 }
@@ -333,6 +371,41 @@ TEST(RequestValidationTest, StopThatResumedTokensHaveMetIsTold) {
   EXPECT_EQ(Check(request)->params.resumed_stop, FakeModel::kEos);
 }
 
+TEST(RequestValidationTest, StopTextThatResumedTokensHaveMetIsTold) {
+  v1::GenerateRequest request = GreedyRequest("hello", 5);
+  request.mutable_stop()->add_stop(std::string("bc"));
+  for (const char id : {'a', 'b', 'c'}) request.add_resume_token_ids(id);
+  EXPECT_TRUE(Check(request)->params.resumed_stop_text);
+  // Not judged before min_tokens.
+  request.mutable_stop()->set_min_tokens(2);
+  EXPECT_TRUE(Check(request)->params.resumed_stop_text);
+  request.mutable_stop()->set_min_tokens(3);
+  EXPECT_FALSE(Check(request)->params.resumed_stop_text);
+  request.mutable_stop()->set_min_tokens(0);
+  request.add_resume_token_ids('d');
+  EXPECT_THAT(std::string(Check(request).status().message()),
+              HasSubstr("resume_token_ids[3]"));
+  // A stop token comes before a stop text at the same token.
+  request.mutable_resume_token_ids()->RemoveLast();
+  request.mutable_stop()->add_stop_token_ids('c');
+  EXPECT_FALSE(Check(request)->params.resumed_stop_text);
+  EXPECT_EQ(Check(request)->params.resumed_stop, 'c');
+}
+
+TEST(RequestValidationTest, StopTextsNarrowTheVerifiersCredit) {
+  v1::GenerateRequest request = GreedyRequest("hello", 5);
+  EXPECT_EQ(Check(request)->params.credit, 128);
+  request.mutable_stop()->add_stop(std::string("x"));
+  EXPECT_EQ(Check(request)->params.credit, 40);
+}
+
+TEST(RequestValidationTest, SeveralChoicesAreTakenOver) {
+  v1::GenerateRequest request = GreedyRequest("hello", 5);
+  EXPECT_EQ(Check(request)->num_choices, 1);
+  request.set_n(16);
+  EXPECT_EQ(Check(request)->num_choices, 16);
+}
+
 TEST(RequestValidationTest, MaxTokensMayFillTheContext) {
   FakeModel model;
   model.max_model_len = 64;
@@ -352,6 +425,24 @@ TEST(RequestValidationTest, RunLengthAndWindowFollowOneAnother) {
   request.mutable_speculation()->set_window(2);
   EXPECT_EQ(Check(request)->params.speculation.run_length, 2);
   EXPECT_EQ(Check(request)->params.speculation.window, 2);
+}
+
+TEST(RequestValidationTest, RatioRuleRunsInLockStep) {
+  v1::GenerateRequest request = GreedyRequest("hello", 5);
+  v1::Speculation* const wanted = request.mutable_speculation();
+  wanted->set_rule(v1::ACCEPTANCE_RULE_RATIO);
+  const auto defaults = Check(request);
+  ASSERT_TRUE(defaults.ok()) << defaults.status();
+  const SpeculationSettings& settings = defaults->params.speculation;
+  EXPECT_EQ(settings.rule, AcceptanceRule::kRatio);
+  EXPECT_EQ(settings.window, settings.run_length);
+  EXPECT_EQ(settings.patience, absl::InfiniteDuration());
+  // What the reply says may be asked for again.
+  wanted->set_max_draft_tokens(6);
+  wanted->set_window(6);
+  wanted->set_patience_us(-1);
+  ASSERT_TRUE(Check(request).ok());
+  EXPECT_EQ(Check(request)->params.speculation.window, 6);
 }
 
 TEST(RequestValidationTest, PatienceMinusOneIsWithoutLimit) {

@@ -172,13 +172,64 @@ TEST_F(ServiceTest, ListModelsCountsNodes) {
   EXPECT_EQ(response.models(0).num_draft_nodes(), 1);
 }
 
-TEST_F(ServiceTest, ScoreIsNotServedYet) {
-  grpc::ClientContext context;
-  v1::ScoreResponse response;
-  EXPECT_EQ(cluster_.generation()
-                ->Score(&context, v1::ScoreRequest(), &response)
-                .error_code(),
-            grpc::StatusCode::UNIMPLEMENTED);
+TEST_F(ServiceTest, ScoreNamesWhatIsWrong) {
+  Serve();
+  const auto score = [this](const v1::ScoreRequest& request) {
+    grpc::ClientContext context;
+    v1::ScoreResponse response;
+    return cluster_.generation()->Score(&context, request, &response);
+  };
+  const auto expect_refused = [&](const v1::ScoreRequest& request,
+                                  const std::string& field) {
+    const grpc::Status status = score(request);
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+    EXPECT_THAT(status.error_message(), HasSubstr(field));
+  };
+  v1::ScoreRequest request;
+  expect_refused(request, "input: missing");
+  request.set_text("");
+  expect_refused(request, "input: has 0 tokens");
+  request.set_text("a");
+  expect_refused(request, "input: has 1 tokens");
+  request.set_text(std::string((size_t{4} << 20) + 1, 'a'));
+  expect_refused(request, "input.text");
+  request.set_text(std::string(300000, 'a'));
+  expect_refused(request, "262144");
+  // The fake model's context has 4096 tokens.
+  request.set_text(std::string(4097, 'a'));
+  expect_refused(request, "window: the text has 4097 tokens");
+  request.set_window(4097);
+  expect_refused(request, "window: 4097");
+  request.set_window(1);
+  expect_refused(request, "window: 1 ");
+  request.set_window(-2);
+  expect_refused(request, "window: -2");
+  request.set_window(10);
+  request.set_stride(11);
+  expect_refused(request, "stride: 11");
+  request.set_stride(-1);
+  expect_refused(request, "stride: -1");
+  request.set_window(0);
+  request.set_stride(5);
+  expect_refused(request, "stride: 5 needs a window");
+  request.set_stride(0);
+  request.set_text(std::string(100000, 'a'));
+  request.set_window(4096);
+  request.set_stride(1);
+  expect_refused(request, "stride: 1 makes windows");
+  request.set_stride(0);
+  request.set_top(21);
+  expect_refused(request, "top: 21");
+  request.set_top(-1);
+  expect_refused(request, "top: -1");
+  request.set_top(20);
+  expect_refused(request, "top: 20 candidates");
+  request = v1::ScoreRequest();
+  request.mutable_token_ids()->add_ids(5);
+  request.mutable_token_ids()->add_ids(260);
+  expect_refused(request, "input.token_ids[1]: 260");
+  request.set_model("other");
+  EXPECT_EQ(score(request).error_code(), grpc::StatusCode::NOT_FOUND);
 }
 
 TEST_F(ServiceTest, HttpTellsHealthAndMetrics) {

@@ -317,10 +317,18 @@ TEST(DraftServiceTest, RefusesBadMessagesByNameAndHarmsNobody) {
       {"temperature", false, open([](auto* o) {
          o->mutable_sampling()->set_temperature(-1);
        })},
-      {"rule", false, open([](auto* o) {
+      {"window", false, open([](auto* o) {
          o->set_rule(v1::ACCEPTANCE_RULE_RATIO);
        })},
+      {"rule", false, open([](auto* o) {
+         o->set_rule(static_cast<v1::AcceptanceRule>(77));
+       })},
       {"choice", false, open([](auto* o) { o->set_choice(-1); })},
+      {"min_tokens", false, open([](auto* o) { o->set_min_tokens(-1); })},
+      {"end_token_ids", false, open([](auto* o) { o->add_end_token_ids(-1); })},
+      {"end_token_ids", false, open([](auto* o) {
+         for (int i = 0; i < 129; ++i) o->add_end_token_ids(i);
+       })},
       {"tenant_salt", false, open([](auto* o) {
          o->set_tenant_salt(std::string(65, 'x'));
        })},

@@ -9,6 +9,8 @@
 #include "common/drafting/random.h"
 #include "common/model/engine.h"
 #include "common/sampling/coupled.h"
+#include "common/sampling/pipeline.h"
+#include "common/sampling/ratio.h"
 #include "common/text/tokenizer.h"
 #include "gtest/gtest.h"
 #include "tests/testing/greedy_text.h"
@@ -48,7 +50,7 @@ std::vector<int32_t> TargetText(Engine* target,
                                 const DraftSequenceParams& params,
                                 std::vector<int32_t> path,
                                 int num_tokens) {
-  const CoupledSampler sampler(params.sampling, params.choice);
+  CoupledSampler sampler(params.sampling, params.choice, params.context);
   const std::unique_ptr<KvSequence> kv = target->NewSequence();
   std::vector<int32_t> text;
   for (int i = 0; i < num_tokens; ++i) {
@@ -58,7 +60,7 @@ std::vector<int32_t> TargetText(Engine* target,
                             .num_logits = 1};
     const auto logits = target->Forward(absl::MakeConstSpan(&run, 1));
     EXPECT_TRUE(logits.ok()) << logits.status();
-    text.push_back(sampler.Choose(*logits, static_cast<int>(path.size())));
+    text.push_back(sampler.Choose(*logits, {.settled = path, .run = {}}));
     path.push_back(text.back());
   }
   return text;
@@ -100,6 +102,35 @@ TEST(ModelDrafterTest, TheOracleDrawsWithTheTargetsNoise) {
   }
 }
 
+TEST(ModelDrafterTest, TheOracleCountsTokensAndKeepsEndsOutAsTheTargetDoes) {
+  const std::unique_ptr<Engine> target = LoadTinyEngine(SPECWIRE_TINY_MODEL);
+  const auto drafter = MakeModelDrafter({.name = "oracle"});
+  for (DraftSequenceParams params : {Greedy(), Seeded(1.0f)}) {
+    const std::vector<int32_t> plain =
+        TargetText(target.get(), params, kPrompt, 12);
+    params.sampling.repetition_penalty = 1.4f;
+    params.sampling.frequency_penalty = 1.0f;
+    params.context = {.prompt_length = static_cast<int>(kPrompt.size()),
+                      .min_tokens = 8,
+                      .end_token_ids = {plain[0]}};
+    const std::vector<int32_t> expected =
+        TargetText(target.get(), params, kPrompt, 12);
+    EXPECT_NE(expected, plain);
+    const auto sequence = drafter->NewSequence(params);
+    std::vector<int32_t> path = kPrompt;
+    for (size_t step = 0; step < 4; ++step) {
+      // After a rollback too: what was drafted counts no longer.
+      const auto run = sequence->Propose(path, 6);
+      ASSERT_TRUE(run.ok()) << run.status();
+      EXPECT_EQ(run->tokens,
+                std::vector<int32_t>(
+                    expected.begin() + static_cast<std::ptrdiff_t>(step),
+                    expected.begin() + static_cast<std::ptrdiff_t>(step) + 6));
+      path.push_back(expected[step]);
+    }
+  }
+}
+
 TEST(ModelDrafterTest, TheAdversaryNeverProposesWhatTheTargetChooses) {
   const std::unique_ptr<Engine> target = LoadTinyEngine(SPECWIRE_TINY_MODEL);
   const auto drafter = MakeModelDrafter({.name = "adversarial"});
@@ -113,6 +144,76 @@ TEST(ModelDrafterTest, TheAdversaryNeverProposesWhatTheTargetChooses) {
       ASSERT_EQ(run->tokens.size(), 4u);
       EXPECT_NE(run->tokens[0], right);
       path.push_back(right);
+    }
+  }
+}
+
+// --- The ratio rule ---
+
+DraftSequenceParams Ratio(float temperature, int64_t seed = 77) {
+  DraftSequenceParams params = Seeded(temperature);
+  params.sampling.seed = seed;
+  params.rule = AcceptanceRule::kRatio;
+  return params;
+}
+
+TEST(ModelDrafterTest, RatioProposesWhatEachTokenWasDrawnFrom) {
+  const auto drafter = MakeModelDrafter({.name = "oracle"});
+  const std::unique_ptr<Engine> target = LoadTinyEngine(SPECWIRE_TINY_MODEL);
+  const DraftSequenceParams params = Ratio(1.0f);
+  const auto run = drafter->NewSequence(params)->Propose(kPrompt, 8);
+  ASSERT_TRUE(run.ok()) << run.status();
+  ASSERT_EQ(run->tokens.size(), 8u);
+  ASSERT_EQ(run->q.size(), 8u);
+  Pipeline pipeline(params.sampling, params.context);
+  const std::unique_ptr<KvSequence> kv = target->NewSequence();
+  std::vector<int32_t> path = kPrompt;
+  for (size_t i = 0; i < 8; ++i) {
+    const auto start = static_cast<size_t>(kv->length());
+    const ForwardRun row = {.kv = kv.get(),
+                            .tokens = absl::MakeConstSpan(path).subspan(start),
+                            .num_logits = 1};
+    const auto logits = target->Forward(absl::MakeConstSpan(&row, 1));
+    ASSERT_TRUE(logits.ok());
+    const DraftDistribution q = TruncateForDraft(
+        pipeline.Distribution(*logits, {.settled = path, .run = {}}),
+        kMaxDraftDistribution);
+    EXPECT_EQ(run->q[i].token_ids, q.token_ids);
+    EXPECT_EQ(run->q[i].probabilities, q.probabilities);
+    EXPECT_TRUE(
+        ValidateDraft(run->q[i], run->tokens[i], target->info().vocab_size)
+            .ok());
+    EXPECT_EQ(run->tokens[i],
+              DrawDraft(q, {.seed = 77, .position = static_cast<int>(5 + i)}));
+    path.push_back(run->tokens[i]);
+  }
+}
+
+TEST(ModelDrafterTest, RatioGreedyIsCertain) {
+  const std::unique_ptr<Engine> target = LoadTinyEngine(SPECWIRE_TINY_MODEL);
+  const auto drafter = MakeModelDrafter({.name = "oracle"});
+  const auto run = drafter->NewSequence(Ratio(0))->Propose(kPrompt, 6);
+  ASSERT_TRUE(run.ok()) << run.status();
+  EXPECT_EQ(run->tokens, GreedyText(target.get(), kPrompt, 6));
+  for (size_t i = 0; i < 6; ++i) {
+    EXPECT_EQ(run->q[i].token_ids, std::vector<int32_t>{run->tokens[i]});
+    EXPECT_EQ(run->q[i].probabilities, std::vector<float>{1.0f});
+  }
+}
+
+TEST(ModelDrafterTest, RatioEndsARunByQAloneNotByTheTokenDrawn) {
+  // The first place of a run: it has a token for all seeds or for none.
+  for (const float least : {0.05f, 0.2f, 0.5f}) {
+    const auto drafter = MakeModelDrafter({.min_confidence = least});
+    const bool has_token = !drafter->NewSequence(Ratio(1.0f, 0))
+                                ->Propose(kPrompt, 1)
+                                ->tokens.empty();
+    for (int64_t seed = 1; seed < 40; ++seed) {
+      const auto run =
+          drafter->NewSequence(Ratio(1.0f, seed))->Propose(kPrompt, 1);
+      ASSERT_TRUE(run.ok());
+      EXPECT_EQ(!run->tokens.empty(), has_token) << least;
+      EXPECT_EQ(run->q.size(), run->tokens.size());
     }
   }
 }

@@ -32,27 +32,30 @@ REFUSED = [
     (("--window", "257", "the"), ["window", "256"]),
     (("--max_draft_tokens", "8", "--window", "4", "the"), ["window"]),
     (("--patience_us", "-2", "the"), ["patience_us"]),
-    # Not supported yet: refused by name, never ignored.
-    (("--repetition_penalty", "1.5", "the"), ["repetition_penalty"]),
-    (("--frequency_penalty", "0.5", "the"), ["frequency_penalty"]),
-    (("--presence_penalty", "0.5", "the"), ["presence_penalty"]),
-    (("--logit_bias", "5=1", "the"), ["logit_bias"]),
-    (("--min_tokens", "3", "the"), ["min_tokens"]),
-    (("--stop", "x", "the"), ["stop"]),
-    (("--include_stop_str_in_output", "the"),
-     ["include_stop_str_in_output"]),
-    (("--n", "2", "the"), ["n: "]),
-    (("--n", "0", "the"), ["n: "]),
-    (("--logprobs", "1", "the"), ["logprobs"]),
-    (("--prompt_logprobs", "1", "the"), ["prompt_logprobs"]),
-    (("--rule", "ratio", "the"), ["rule"]),
     # Out of range.
+    (("--logprobs", "21", "the"), ["logprobs", "0 to 20"]),
+    (("--logprobs", "-1", "the"), ["logprobs", "0 to 20"]),
+    (("--prompt_logprobs", "21", "the"), ["prompt_logprobs", "0 to 20"]),
+    (("--stop", "", "the"), ["stop", "1 to 256"]),
+    (("--stop", "x" * 257, "the"), ["stop", "1 to 256"]),
+    (("--stop", "x") * 17 + ("the",), ["stop", "16"]),
+    (("--n", "17", "the"), ["n: ", "1 to 16"]),
+    (("--n", "0", "the"), ["n: "]),
     (("--temperature", "-1", "the"), ["temperature"]),
     (("--temperature", "nan", "the"), ["temperature"]),
     (("--top_k", "-2", "the"), ["top_k", "-2"]),
     (("--top_p", "0", "the"), ["top_p"]),
     (("--top_p", "1.5", "the"), ["top_p"]),
     (("--min_p", "-0.5", "the"), ["min_p"]),
+    (("--repetition_penalty", "0", "the"), ["repetition_penalty"]),
+    (("--frequency_penalty", "2.5", "the"), ["frequency_penalty"]),
+    (("--presence_penalty", "nan", "the"), ["presence_penalty"]),
+    (("--logit_bias", "5=101", "the"), ["logit_bias", "100"]),
+    (("--logit_bias", "320=1", "the"), ["logit_bias", "320"]),
+    (("--logit_bias", "5=1", "--logit_bias", "5=2", "the"), ["logit_bias"]),
+    (("--min_tokens", "-1", "the"), ["min_tokens"]),
+    (("--min_tokens", "4", "--max_tokens", "3", "the"), ["min_tokens"]),
+    (("--min_tokens", "300", "the"), ["min_tokens"]),
     (("--stop_token_ids", "320", "the"), ["stop_token_ids"]),
     (("--stop_token_ids", "-1", "the"), ["stop_token_ids"]),
 ]
@@ -138,6 +141,43 @@ class BadInputTest(unittest.TestCase):
         self.assertEqual(result["token_ids"], ids[:cut])
         self.assertEqual(result["finish_reason"], "stop")
         self.assertEqual(result["matched"], {"stop_token_id": ids[4]})
+
+    def test_stop_texts_end_with_stop(self):
+        text = self.good["text"]
+        stop = text[len(text) // 2:][:3]
+        cut = text.index(stop)
+        flags = ("--max_tokens", 10, "--ignore_eos", "--stop",
+                 "never in this text", "--stop", stop, "the")
+        result = self.cluster.generate(*flags)
+        self.assertEqual(result["text"], text[:cut])
+        self.assertEqual(result["finish_reason"], "stop")
+        self.assertEqual(result["matched"], {"stop_text": stop})
+        ids = result["token_ids"]
+        self.assertEqual(ids, self.good["token_ids"][:len(ids)])
+        self.assertEqual(result["usage"]["completion_tokens"], len(ids))
+        kept = self.cluster.generate("--include_stop_str_in_output", *flags)
+        self.assertEqual(kept["text"], text[:cut] + stop)
+        self.assertEqual(kept["token_ids"], ids)
+
+    def test_several_completions(self):
+        flags = ("--temperature", 1, "--seed", 7, "--max_tokens", 20,
+                 "--ignore_eos", "the")
+        alone = self.cluster.json("generate", *flags)
+        several = self.cluster.json("generate", "--n", 3, *flags)
+        choices = several["choices"]
+        self.assertEqual(len(choices), 3)
+        self.assertNotIn("token_ids", several)
+        self.assertEqual(choices[0]["token_ids"], alone["token_ids"])
+        self.assertEqual(len({tuple(c["token_ids"]) for c in choices}), 3)
+        self.assertEqual(several["usage"]["completion_tokens"], 60)
+        for choice in choices:
+            self.assertEqual(choice["finish_reason"], "length")
+            self.assertEqual(choice["usage"]["completion_tokens"], 20)
+            self.assertEqual(len(choice["origins"]), 20)
+        done = self.cluster.run("generate", "--n", 3, *flags)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        for i, choice in enumerate(choices):
+            self.assertIn(f"--- choice {i}\n{choice['text']}\n", done.stdout)
 
     def test_json_has_the_agreed_shape(self):
         for key, kind in {

@@ -38,6 +38,8 @@ constexpr SamplingSetting kSettings[] = {
     {"T=0.7 top_p=0.95", 0.7f, 0, 0.95f},
     {"T=1 top_k=40", 1, 40},
     {"T=1 top_k=40 top_p=0.95", 1, 40, 0.95f},
+    {"greedy, processors", 0, 0, 1, true},
+    {"T=0.7 top_p=0.95, processors", 0.7f, 0, 0.95f, true},
 };
 
 std::vector<std::vector<int32_t>> Prompts() {

@@ -37,6 +37,8 @@ struct SamplingSetting {
   float temperature = 0;
   int top_k = 0;
   float top_p = 1;
+  // Penalties, a bias, and stop tokens that min_tokens keeps out.
+  bool processors = false;
 };
 
 // For exactly `max_tokens` tokens; the seed is fixed.
@@ -53,6 +55,18 @@ inline v1::GenerateRequest SeededRequest(const std::vector<int32_t>& prompt,
   sampling->set_seed(-77);
   request.mutable_stop()->set_max_tokens(max_tokens);
   request.mutable_stop()->set_ignore_eos(true);
+  if (setting.processors) {
+    sampling->set_repetition_penalty(1.2f);
+    sampling->set_frequency_penalty(0.3f);
+    sampling->set_presence_penalty(-0.2f);
+    v1::LogitBias* bias = sampling->add_logit_bias();
+    bias->set_token_id(261);
+    bias->set_bias(2);
+    request.mutable_stop()->set_min_tokens(max_tokens);
+    for (const int32_t id : {40, 119}) {
+      request.mutable_stop()->add_stop_token_ids(id);
+    }
+  }
   return request;
 }
 

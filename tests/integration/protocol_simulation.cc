@@ -22,10 +22,20 @@ coordinator::RequestParams Simulation::MakeParams(const Settings& settings) {
   params.speculation.run_length = settings.run_length;
   params.speculation.window = settings.window;
   params.speculation.patience = settings.patience;
+  params.speculation.rule =
+      settings.ratio ? AcceptanceRule::kRatio : AcceptanceRule::kCoupled;
   params.vocab_size = kToyVocabulary;
   params.credit = settings.credit;
   params.max_moves = settings.max_moves;
   return params;
+}
+
+coordinator::TokenJudge Simulation::MakeJudge() {
+  if (!settings_.stop_text) return nullptr;
+  return [this](int32_t token) {
+    judged_.push_back(token);
+    return EndsWithToyStopText(judged_);
+  };
 }
 
 void Simulation::Send(Link link, int stream, std::function<void()> what) {
@@ -79,6 +89,7 @@ void Simulation::Do(const coordinator::OpenVerifier& action) {
   params.decode_until = action.decode_until;
   params.patience = action.patience;
   params.max_draft_rows = action.max_draft_rows;
+  if (settings_.ratio) params.rule = AcceptanceRule::kRatio;
   Send(kToVerifier, verifier_stream_, [this, params] {
     absl::StatusOr<VerifySequence> opened =
         VerifySequence::Open(params, {kToyVocabulary, 4096});
@@ -138,10 +149,12 @@ void Simulation::Do(const coordinator::OpenDrafter& action) {
     return;
   }
   Send(kToDrafter, source_, [this, tokens = action.tokens] {
-    absl::StatusOr<DraftPath> opened = DraftPath::Open(tokens,
-                                                       settings_.prompt_length,
-                                                       settings_.run_length,
-                                                       settings_.window);
+    absl::StatusOr<DraftPath> opened = DraftPath::Open(
+        tokens,
+        settings_.prompt_length,
+        settings_.run_length,
+        settings_.window,
+        settings_.ratio ? AcceptanceRule::kRatio : AcceptanceRule::kCoupled);
     if (!opened.ok()) {
       Fail(absl::StrCat("open: ", opened.status().ToString()));
       return;
@@ -259,6 +272,7 @@ Outcome Simulation::Run() {
   outcome_.passes = machine_.figures().num_passes;
   outcome_.accepted_tokens = machine_.figures().num_accepted_draft_tokens;
   outcome_.completion_tokens = static_cast<int64_t>(client_.size());
+  outcome_.stopped_by_text = finish_.has_value() && finish_->stop_text;
   return outcome_;
 }
 

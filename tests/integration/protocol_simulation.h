@@ -40,6 +40,7 @@ struct Outcome {
   int64_t accepted_tokens = 0;
   int drafters_lost = 0;
   int verifiers_lost = 0;
+  bool stopped_by_text = false;
 };
 
 // Runs one request through the three real machines (DraftPath, VerifySequence,

@@ -43,6 +43,7 @@ TEST(ProtocolSimulationTest, EveryScheduleEndsWithTheTextOfPlainDecoding) {
   int64_t accepted = 0;
   int64_t drafters_lost = 0;
   int64_t verifiers_lost = 0;
+  int64_t stopped_by_text = 0;
   for (int i = 0; i < schedules && failures < 5; ++i) {
     const Outcome outcome = Simulate(MakeOptions(i));
     passes += outcome.passes;
@@ -50,6 +51,7 @@ TEST(ProtocolSimulationTest, EveryScheduleEndsWithTheTextOfPlainDecoding) {
     accepted += outcome.accepted_tokens;
     drafters_lost += outcome.drafters_lost;
     verifiers_lost += outcome.verifiers_lost;
+    stopped_by_text += outcome.stopped_by_text ? 1 : 0;
     if (!outcome.failure.empty()) {
       ++failures;
       ADD_FAILURE() << "SPECWIRE_SEED=" << FromEnvironment("SPECWIRE_SEED", 1)
@@ -65,6 +67,7 @@ TEST(ProtocolSimulationTest, EveryScheduleEndsWithTheTextOfPlainDecoding) {
   EXPECT_GT(accepted, schedules);
   EXPECT_GT(drafters_lost, schedules / 20);
   EXPECT_GT(verifiers_lost, schedules / 20);
+  EXPECT_GT(stopped_by_text, schedules / 20);
 }
 
 // Leaving a rule out must hang some schedule, and never change the text.

@@ -31,6 +31,7 @@ Settings DrawSettings(Rng* rng, Broken broken) {
   }
   s.moody = rng->Chance(.3);
   s.stops = rng->Chance(.3);
+  s.stop_text = rng->Chance(.3);
   s.speculate = !rng->Chance(.02);
   s.credit = rng->Pick({1000, 1000, 1, 3, 16});
   s.client_delay = rng->Pick({0, 3, 40});
@@ -42,6 +43,11 @@ Settings DrawSettings(Rng* rng, Broken broken) {
     s.mute = rng->Pick({0.0, 0.0, .1, 1.0});
     s.nonsense = rng->Pick({0.0, 0.0, .02, .2});
     s.mad_verifier = rng->Pick({0.0, 0.0, .05});
+  }
+  s.ratio = rng->Chance(.2);
+  if (s.ratio) {
+    s.window = s.run_length;
+    s.patience = absl::InfiniteDuration();
   }
   return s;
 }
@@ -55,6 +61,8 @@ std::string Describe(const Settings& s) {
                       s.window,
                       " patience=",
                       absl::FormatDuration(s.patience),
+                      " ratio=",
+                      s.ratio,
                       " quality=",
                       s.quality,
                       " silent=",
@@ -65,6 +73,8 @@ std::string Describe(const Settings& s) {
                       s.moody,
                       " stops=",
                       s.stops,
+                      " stop_text=",
+                      s.stop_text,
                       " credit=",
                       s.credit,
                       " max_moves=",

@@ -20,11 +20,15 @@ struct Settings {
   int run_length = 0;
   int window = 0;
   absl::Duration patience;
+  // The ratio rule: in lock-step, with distributions that are all on one token.
+  bool ratio = false;
   double quality = 0;
   double silent = 0;
   double partial = 0;
   bool moody = false;
   bool stops = false;
+  // The coordinator judges: a text of two tokens ends the request.
+  bool stop_text = false;
   bool speculate = true;
   int credit = 0;
   int max_moves = 0;

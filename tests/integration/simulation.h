@@ -52,7 +52,7 @@ class Simulation {
       : broken_(options.broken),
         rng_(options.seed),
         settings_(DrawSettings(&rng_, broken_)),
-        machine_(MakeParams(settings_)) {}
+        machine_(MakeParams(settings_), MakeJudge()) {}
 
   Outcome Run();
 
@@ -66,6 +66,7 @@ class Simulation {
     }
   };
   static coordinator::RequestParams MakeParams(const Settings& settings);
+  coordinator::TokenJudge MakeJudge();
 
   void Fail(const std::string& why) {
     if (outcome_.failure.empty()) {
@@ -139,6 +140,8 @@ class Simulation {
   int drafter_end_ = 0;
 
   std::vector<int32_t> client_;
+  // What the judge was asked about.
+  std::vector<int32_t> judged_;
   std::optional<coordinator::FinishRequest> finish_;
   int64_t drafted_ = 0;
   int64_t dropped_ = 0;

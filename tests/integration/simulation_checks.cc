@@ -14,8 +14,11 @@ void Simulation::CheckEnd() {
     Fail("a stream outlived the request");
   }
   const std::vector<int32_t> prompt = {0, 1, 2};
-  ToyText truth = ToyDecode(
-      settings_.toy_seed, prompt, settings_.max_tokens, settings_.stops);
+  ToyText truth = ToyDecode(settings_.toy_seed,
+                            prompt,
+                            settings_.max_tokens,
+                            settings_.stops,
+                            settings_.stop_text);
   if (!finish_->status.ok()) {
     if (outcome_.verifiers_lost <= settings_.max_moves ||
         finish_->status.code() != absl::StatusCode::kUnavailable) {
@@ -23,7 +26,8 @@ void Simulation::CheckEnd() {
     }
     truth.tokens.resize(std::min(truth.tokens.size(), client_.size()));
   } else if (finish_->reason != truth.finish ||
-             (truth.finish == FinishReason::kStop) !=
+             truth.stop_text != finish_->stop_text ||
+             (truth.finish == FinishReason::kStop && !truth.stop_text) !=
                  (finish_->stop_token_id == kToyStop)) {
     Fail("wrong finish");
   }
@@ -33,6 +37,12 @@ void Simulation::CheckEnd() {
   const absl::Span<const int32_t> log = machine_.log();
   if (!std::equal(client_.begin(), client_.end(), log.begin() + 3, log.end())) {
     Fail("the log is not what was emitted");
+  }
+  // Asked once about each token, in order, save one that ends by itself.
+  std::vector<int32_t> judged = client_;
+  if (finish_->stop_token_id.has_value()) judged.pop_back();
+  if (settings_.stop_text && judged_ != judged) {
+    Fail("the judge was not asked once about each token");
   }
   CheckFigures();
 }

@@ -63,6 +63,10 @@ void Simulation::FromDrafter(Proposal proposal) {
     // A duplicate, or something like it; in order, or late.
     if (rng_.Chance(.7)) {
       MangleProposal(settings_, machine_.log(), &rng_, &proposal);
+      proposal.q.clear();
+      for (size_t i = 0; settings_.ratio && i < proposal.tokens.size(); ++i) {
+        proposal.q.push_back({{proposal.tokens[i]}, {1.0f}});
+      }
     }
     const int32_t source = source_;
     if (rng_.Chance(.5)) {
@@ -221,7 +225,9 @@ void Simulation::FromVerifier(Commit commit) {
       const std::vector<Action> actions = machine_.OnCommit(what);
       if (machine_.log().size() > before) {
         ++passes_;
-        accepted_ += what.num_accepted;
+        accepted_ +=
+            std::min(what.num_accepted,
+                     static_cast<int32_t>(machine_.log().size() - before));
         books_[stream].verified += what.num_proposed;
         books_[stream].counters = what.counters;
       }

@@ -58,10 +58,16 @@ int32_t ToyGuess(uint64_t seed,
                                 : static_cast<int32_t>(hash % kToyVocabulary);
 }
 
+bool EndsWithToyStopText(absl::Span<const int32_t> completion) {
+  const size_t size = completion.size();
+  return size >= 2 && completion[size - 2] == 3 && completion[size - 1] == 1;
+}
+
 ToyText ToyDecode(uint64_t seed,
                   const std::vector<int32_t>& prompt,
                   int max_tokens,
-                  bool stops) {
+                  bool stops,
+                  bool stop_text) {
   std::vector<int32_t> text = prompt;
   ToyText result;
   while (static_cast<int>(result.tokens.size()) < max_tokens) {
@@ -70,6 +76,11 @@ ToyText ToyDecode(uint64_t seed,
     result.tokens.push_back(token);
     if (stops && token == kToyStop) {
       result.finish = FinishReason::kStop;
+      break;
+    }
+    if (stop_text && EndsWithToyStopText(result.tokens)) {
+      result.finish = FinishReason::kStop;
+      result.stop_text = true;
       break;
     }
   }

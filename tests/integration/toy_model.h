@@ -42,14 +42,21 @@ int32_t ToyGuess(uint64_t seed,
                  double quality,
                  uint64_t salt);
 
+// Whether the end of a completion is the text that ends it, where it is asked
+// to.
+bool EndsWithToyStopText(absl::Span<const int32_t> completion);
+
 // The completion by plain decoding.
 struct ToyText {
   std::vector<int32_t> tokens;
   FinishReason finish = FinishReason::kLength;
+  // A text stopped it, not a token.
+  bool stop_text = false;
 };
 ToyText ToyDecode(uint64_t seed,
                   const std::vector<int32_t>& prompt,
                   int max_tokens,
-                  bool stops);
+                  bool stops,
+                  bool stop_text);
 
 }  // namespace specwire::simulation

@@ -2,6 +2,7 @@
 """specwire up: READY, its children's lives, what cannot start."""
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -49,6 +50,28 @@ class UpTest(unittest.TestCase):
             table = cluster.run("nodes").stdout
             self.assertIn("verifier-1", table)
             self.assertIn("SEQUENCES", table)
+
+    def test_all_models_compute_as_asked_on_their_share_of_processors(self):
+        processors = len(os.sched_getaffinity(0))
+        for engine in ("int8", "reference"):
+            with self.subTest(engine=engine), UpCluster(
+                    "--engine", engine, "--drafter", "model",
+                    "--draft_layers", 1) as cluster:
+                log = cluster.program.err()
+                self.assertRegex(
+                    log, r"threads: verifier \d+, draft node 1 of [1-9]\d* ")
+                told = re.search(
+                    r"verifier_node: model tiny, engine (\w+), .* "
+                    r"threads (\d+)$", log, re.MULTILINE)
+                self.assertIsNotNone(told, log)
+                self.assertEqual(told.group(1), engine)
+                # A quota may allow fewer.
+                self.assertLessEqual(int(told.group(2)),
+                                     max(processors - 1, 1))
+                self.assertEqual(
+                    {node["name"]: node["engine"] for node in cluster.nodes()},
+                    {"verifier-0": engine, "draft-0": ""})
+                cluster.generate("--max_tokens", 5, "the")
 
     def test_a_signal_ends_all_children(self):
         for sent in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -230,7 +253,7 @@ class CannotStartTest(unittest.TestCase):
                 (("verifier_node", *node, "--model", "/nonexistent.gguf"), 1,
                  "/nonexistent.gguf"),
                 (("verifier_node", "--model", TINY_MODEL), 2, "coordinator"),
-                ((*verifier, "--engine", "int8"), 2, "int8"),
+                ((*verifier, "--engine", "magic"), 2, "int8, reference"),
                 ((*verifier, "--kv_cache_mib", "0"), 2, "kv_cache_mib"),
                 (("draft_node", "--coordinator", nobody, "--listen", address,
                   "--drafter", "ngram"), 1, address),

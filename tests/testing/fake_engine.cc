@@ -155,6 +155,13 @@ absl::StatusOr<absl::Span<const float>> FakeEngine::Forward(
     const size_t skipped =
         run.tokens.size() - static_cast<size_t>(run.num_logits);
     for (size_t i = skipped; i < run.tokens.size(); ++i) {
+      if (!run.best.empty()) {
+        run.best[i - skipped] =
+            run.tokens[i] == kNanToken
+                ? -1
+                : NextToken(sequence->tokens().first(old + i + 1));
+        continue;
+      }
       const size_t row = logits_.size();
       const bool nan = run.tokens[i] == kNanToken;
       logits_.resize(row + kVocabSize,

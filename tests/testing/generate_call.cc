@@ -40,6 +40,26 @@ void TakeDelta(const v1::GenerateDelta& delta, GenerateResult* result) {
     result->origins.push_back(static_cast<v1::TokenOrigin>(delta.origins(i)));
   }
   result->text += delta.text();
+  if (delta.logprobs_size() != 0 && delta.logprobs_size() != size) {
+    absl::StrAppend(&result->fault, "logprobs differ in number; ");
+  }
+  result->logprobs.insert(
+      result->logprobs.end(), delta.logprobs().begin(), delta.logprobs().end());
+}
+
+void TakePrompt(const v1::GeneratePrompt& prompt, GenerateResult* result) {
+  if (!result->token_ids.empty()) {
+    absl::StrAppend(&result->fault, "prompt behind a delta; ");
+  }
+  result->prompt_text += prompt.text();
+  if (prompt.has_logprobs() &&
+      prompt.logprobs().position() !=
+          static_cast<int>(result->prompt_logprobs.size())) {
+    absl::StrAppend(&result->fault, "a gap in the prompt's logprobs; ");
+  }
+  result->prompt_logprobs.insert(result->prompt_logprobs.end(),
+                                 prompt.logprobs().logprobs().begin(),
+                                 prompt.logprobs().logprobs().end());
 }
 
 // Enforces what the acceptance figures of every reply must add up to.
@@ -83,39 +103,63 @@ GenerateResult CallGenerate(
     const v1::GenerateRequest& request,
     const std::function<bool(const v1::GenerateDelta&)>& on_delta,
     absl::Duration timeout) {
-  GenerateResult result;
+  return CallGenerateChoices(stub, request, on_delta, timeout)[0];
+}
+
+std::vector<GenerateResult> CallGenerateChoices(
+    v1::GenerationService::StubInterface* stub,
+    const v1::GenerateRequest& request,
+    const std::function<bool(const v1::GenerateDelta&)>& on_delta,
+    absl::Duration timeout) {
+  std::vector<GenerateResult> results(
+      static_cast<size_t>(std::max(request.n(), 1)));
+  std::vector<int> num_finished(results.size());
+  const auto place = [&results](int choice) {
+    const bool known = choice >= 0 && choice < static_cast<int>(results.size());
+    if (!known) absl::StrAppend(&results[0].fault, "choice ", choice, "; ");
+    return known ? static_cast<size_t>(choice) : 0;
+  };
   grpc::ClientContext context;
   context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
   const auto reader = stub->Generate(&context, request);
   v1::GenerateResponse response;
   int num_started = 0;
-  int num_finished = 0;
   while (reader->Read(&response)) {
-    if (num_finished > 0) absl::StrAppend(&result.fault, "after finished; ");
     if (response.has_started()) {
-      if (num_started++ > 0) absl::StrAppend(&result.fault, "started twice; ");
-      result.started = response.started();
+      if (num_started++ > 0) {
+        absl::StrAppend(&results[0].fault, "started twice; ");
+      }
+      for (GenerateResult& one : results) one.started = response.started();
     } else if (num_started == 0) {
-      absl::StrAppend(&result.fault, "not started first; ");
+      absl::StrAppend(&results[0].fault, "not started first; ");
     }
+    if (response.has_prompt()) TakePrompt(response.prompt(), &results[0]);
     if (response.has_delta()) {
-      TakeDelta(response.delta(), &result);
+      const size_t at = place(response.delta().choice());
+      if (num_finished[at] > 0) {
+        absl::StrAppend(&results[at].fault, "after finished; ");
+      }
+      TakeDelta(response.delta(), &results[at]);
       if (on_delta != nullptr && !on_delta(response.delta())) {
         context.TryCancel();
       }
     }
     if (response.has_finished()) {
-      ++num_finished;
-      result.finished = response.finished();
-      result.text += response.finished().text();
+      const size_t at = place(response.finished().choice());
+      ++num_finished[at];
+      results[at].finished = response.finished();
+      results[at].text += response.finished().text();
     }
   }
-  result.status = FromGrpcStatus(reader->Finish());
-  if (result.status.ok() && num_finished != 1) {
-    absl::StrAppend(&result.fault, "no finished; ");
+  const absl::Status status = FromGrpcStatus(reader->Finish());
+  for (size_t at = 0; at < results.size(); ++at) {
+    results[at].status = status;
+    if (status.ok() && num_finished[at] != 1) {
+      absl::StrAppend(&results[at].fault, "no finished; ");
+    }
+    if (num_finished[at] == 1) CheckFigures(&results[at]);
   }
-  if (num_finished == 1) CheckFigures(&result);
-  return result;
+  return results;
 }
 
 double SumSeries(absl::string_view text,

@@ -21,6 +21,11 @@ struct GenerateResult {
   // Of deltas and the last message.
   std::string text;
   std::vector<v1::TokenOrigin> origins;
+  // One for each token, and for each of the prompt, if asked for.
+  std::vector<v1::PositionLogprobs> logprobs;
+  std::vector<v1::PositionLogprobs> prompt_logprobs;
+  // Repeated, if asked for.
+  std::string prompt_text;
   v1::GenerateFinished finished;
   // What was wrong with the order or the shape of the messages, or with the
   // acceptance figures; empty if nothing.
@@ -30,6 +35,14 @@ struct GenerateResult {
 // Calls and reads to the end. `on_delta` may stop reading by returning false:
 // the call is then cancelled.
 GenerateResult CallGenerate(
+    v1::GenerationService::StubInterface* stub,
+    const v1::GenerateRequest& request,
+    const std::function<bool(const v1::GenerateDelta&)>& on_delta = nullptr,
+    absl::Duration timeout = absl::Seconds(20));
+
+// The same for a request for request.n() completions, by index; status and
+// `started` are the call's.
+std::vector<GenerateResult> CallGenerateChoices(
     v1::GenerationService::StubInterface* stub,
     const v1::GenerateRequest& request,
     const std::function<bool(const v1::GenerateDelta&)>& on_delta = nullptr,

@@ -12,6 +12,7 @@
 //   range      token ids outside the vocabulary
 //   negative   negative positions
 //   liar       claims to have seen commits that were never made
+//   bad_q      distributions that do not hold the tokens
 
 #include <unistd.h>
 
@@ -63,6 +64,11 @@ v1::DraftResponse Answer(const std::string& mode, int64_t length, int run) {
   if (mode == "liar") return Run(length + kFarAhead, length + kFarAhead, run);
   v1::DraftResponse response = Run(length, length, run);
   if (mode == "range") response.set_tokens(0, 1 << 30);
+  for (int i = 0; mode == "bad_q" && i < run; ++i) {
+    v1::SparseDistribution* const q = response.add_q();
+    q->add_token_ids(kPoison + 1);
+    q->add_probabilities(1);
+  }
   return response;
 }
 
@@ -149,7 +155,8 @@ int Main(int argc, char** argv) {
                              "far_ahead",
                              "range",
                              "negative",
-                             "liar"}));
+                             "liar",
+                             "bad_q"}));
   app.add_option("--name", flags.name)->required();
   app.add_option("--coordinator", flags.coordinator)->required();
   app.add_option("--drafter", flags.drafter, "what it says it is")->required();

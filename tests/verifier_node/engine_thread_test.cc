@@ -30,6 +30,7 @@ class CollectingSink final : public DecodeSink {
     changed_.NotifyAll();
     return tokens_.size() < limit_;
   }
+  bool SendPrompt(const LogprobRun& /*run*/) override { return true; }
   void Finish(absl::Status status) override {
     MutexLock lock(&mutex_);
     EXPECT_FALSE(ended_) << "a second Finish";

@@ -71,7 +71,7 @@ std::vector<BadMessage> BadOpens() {
          o->set_prompt_length(1);
          o->set_max_tokens(3);
        })},
-      {"min_tokens", false, open([](auto* o) { o->set_min_tokens(1); })},
+      {"min_tokens", false, open([](auto* o) { o->set_min_tokens(1 << 20); })},
       {"min_tokens", false, open([](auto* o) { o->set_min_tokens(-1); })},
       {"stop_token_ids", false, open([](auto* o) {
          o->add_stop_token_ids(64);
@@ -90,13 +90,14 @@ std::vector<BadMessage> BadOpens() {
          o->mutable_sampling()->set_temperature(1);
          o->mutable_sampling()->clear_seed();
        })},
-      {"rule", false, open([](auto* o) {
+      {"patience", false, open([](auto* o) {
          o->set_rule(v1::ACCEPTANCE_RULE_RATIO);
+         o->set_patience_us(5000);
        })},
       {"rule", false, open([](auto* o) {
          o->set_rule(static_cast<v1::AcceptanceRule>(77));
        })},
-      {"logprobs", false, open([](auto* o) { o->set_logprobs(0); })},
+      {"logprobs", false, open([](auto* o) { o->set_logprobs(21); })},
       {"choice", false, open([](auto* o) { o->set_choice(-1); })},
       {"source", false, open([](auto* o) { o->set_source(-1); })},
       {"tenant_salt", false, open([](auto* o) {

@@ -65,16 +65,6 @@ TEST(VerifierServiceTest, TellsItsModelAndTokenizer) {
   EXPECT_EQ(model->tokens, engine.tokenizer_model().tokens);
 }
 
-TEST(VerifierServiceTest, DoesNotScoreYet) {
-  FakeEngine engine;
-  VerifierHarness verifier(&engine);
-  grpc::ClientContext context;
-  const auto reader = verifier.stub()->ScoreTokens(&context, {});
-  v1::ScoreTokensResponse message;
-  EXPECT_FALSE(reader->Read(&message));
-  EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::UNIMPLEMENTED);
-}
-
 TEST(VerifierServiceTest, DecodesPlainly) {
   FakeEngine engine;
   VerifierHarness verifier(&engine);

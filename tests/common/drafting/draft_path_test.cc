@@ -259,6 +259,83 @@ TEST(DraftPathTest, ASmallerWindowHoldsBackWhatLiesBeyondIt) {
   EXPECT_THAT(Work(&path, {}), ElementsAre("@5 5 [9 6]"));
 }
 
+// Under the ratio rule, opened on 1 2 3, runs of three.
+DraftPath MakeRatioPath() {
+  absl::StatusOr<DraftPath> path =
+      DraftPath::Open({1, 2, 3}, 3, 3, 3, AcceptanceRule::kRatio);
+  EXPECT_TRUE(path.ok()) << path.status();
+  return *std::move(path);
+}
+
+DraftDistribution Half(int32_t token) { return {{0, token}, {.5f, .5f}}; }
+
+// What a proposal's tokens were drawn from, as their ids.
+std::vector<std::vector<int32_t>> DrawnFrom(const Proposal& proposal) {
+  std::vector<std::vector<int32_t>> ids;
+  for (const DraftDistribution& q : proposal.q) ids.push_back(q.token_ids);
+  return ids;
+}
+
+TEST(DraftPathTest, RatioSendsEachTokensDistributionAgainAfterARewind) {
+  DraftPath path = MakeRatioPath();
+  ASSERT_EQ(path.NextWork().kind, Kind::kDraft);
+  path.OnDrafted({{7, 8, 9}, 0, {Half(7), Half(8), Half(9)}});
+  EXPECT_THAT(
+      DrawnFrom(path.NextWork().proposal),
+      ElementsAre(ElementsAre(0, 7), ElementsAre(0, 8), ElementsAre(0, 9)));
+  ASSERT_TRUE(path.OnCommit(3, {7}).ok());
+  ASSERT_TRUE(path.OnRewind(4).ok());
+  const Proposal again = path.NextWork().proposal;
+  EXPECT_THAT(again.tokens, ElementsAre(8, 9));
+  EXPECT_THAT(DrawnFrom(again),
+              ElementsAre(ElementsAre(0, 8), ElementsAre(0, 9)));
+}
+
+TEST(DraftPathTest, RatioForgetsDistributionsWithTheirTokens) {
+  DraftPath path = MakeRatioPath();
+  path.NextWork();
+  path.OnDrafted({{7, 8, 9}, 0, {Half(7), Half(8), Half(9)}});
+  path.NextWork();
+  ASSERT_TRUE(path.OnCommit(3, {7, 5}).ok());
+  ASSERT_EQ(path.NextWork().kind, Kind::kDraft);
+  path.OnDrafted({{6}, 0, {Half(6)}});
+  EXPECT_THAT(DrawnFrom(path.NextWork().proposal),
+              ElementsAre(ElementsAre(0, 6)));
+  // A commit that goes beyond the path.
+  ASSERT_TRUE(path.OnCommit(5, {6, 4, 4}).ok());
+  ASSERT_EQ(path.NextWork().kind, Kind::kDraft);
+  path.OnDrafted({{9}, 0, {Half(9)}});
+  EXPECT_THAT(DrawnFrom(path.NextWork().proposal),
+              ElementsAre(ElementsAre(0, 9)));
+}
+
+TEST(DraftPathTest, RatioTakesTokensWithoutDistributionForCertain) {
+  DraftPath path = MakeRatioPath();
+  path.NextWork();
+  path.OnDrafted({{7, 8}, 0});
+  const Proposal proposal = path.NextWork().proposal;
+  EXPECT_THAT(DrawnFrom(proposal), ElementsAre(ElementsAre(7), ElementsAre(8)));
+  EXPECT_THAT(proposal.q[0].probabilities, ElementsAre(1.0f));
+}
+
+TEST(DraftPathTest, RatioWorksNoFurtherAheadThanOneRun) {
+  const absl::Status status =
+      DraftPath::Open({1, 2, 3}, 3, 2, 4, AcceptanceRule::kRatio).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("window must equal run_length = 2"));
+  DraftPath path = MakeRatioPath();
+  EXPECT_EQ(path.OnTune(std::nullopt, 4).code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+TEST(DraftPathTest, CoupledSendsNoDistributions) {
+  DraftPath path = MakePath(2, 2);
+  path.NextWork();
+  path.OnDrafted({{7, 8}, 0, {Half(7), Half(8)}});
+  EXPECT_THAT(path.NextWork().proposal.q, IsEmpty());
+}
+
 TEST(DraftPathTest, ConfidenceGoesWithItsRunOnly) {
   DraftPath path = MakePath(2, 2);
   ASSERT_EQ(path.NextWork().kind, Kind::kDraft);

@@ -6,6 +6,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "specwire/v1/verifier.pb.h"
 
 namespace specwire {
 namespace {
@@ -112,6 +113,25 @@ TEST(ConvertTest, RulesRoundTrip) {
             AcceptanceRule::kCoupled);
   ExpectInvalid(FromProto(static_cast<v1::AcceptanceRule>(9)).status(),
                 "rule: there is no rule 9");
+}
+
+TEST(ConvertTest, DraftDistributionsRoundTripWithinTheirLimit) {
+  const std::vector<DraftDistribution> q = {{{2, 7}, {.25f, .75f}},
+                                            {{0}, {1.0f}}};
+  v1::Proposal message;
+  ToProto(q, message.mutable_q());
+  const auto back = FromProto(message.q());
+  ASSERT_TRUE(back.ok()) << back.status();
+  ASSERT_EQ(back->size(), 2u);
+  for (size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ((*back)[i].token_ids, q[i].token_ids);
+    EXPECT_EQ((*back)[i].probabilities, q[i].probabilities);
+  }
+  // Few distributions can be far too long.
+  for (int i = 0; i <= kMaxProposalDistribution; ++i) {
+    message.mutable_q(0)->add_probabilities(.5f);
+  }
+  ExpectInvalid(FromProto(message.q()).status(), "q's tokens in all: at most");
 }
 
 TEST(ConvertTest, FinishReasonsRoundTrip) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What a session does when its request machine wants something done; the
-// events are in session.cc.
+// What a choice does when its request machine wants something done; the
+// events are in choice.cc.
 
 #include <atomic>
 #include <utility>
@@ -11,7 +11,7 @@
 #include "absl/time/clock.h"
 #include "common/base/logging.h"
 #include "common/rpc/client_stream.h"
-#include "coordinator/session.h"
+#include "coordinator/choice.h"
 #include "coordinator/wire.h"
 
 namespace specwire::coordinator {
@@ -35,17 +35,18 @@ ClientStreamOptions NodeStreamOptions(absl::Time deadline) {
 // Told about a node's stream: hands everything to the strand, and gives the
 // node back to the registry when the stream has ended.
 template <class In>
-class Session::NodeHandler final : public StreamHandler<In> {
+class Choice::NodeHandler final : public StreamHandler<In> {
  public:
-  using OnIn = void (Session::*)(int32_t, const In&);
-  using OnEnd = void (Session::*)(int32_t, const absl::Status&);
+  using OnIn = void (Choice::*)(int32_t, const In&);
+  using OnEnd = void (Choice::*)(int32_t, const absl::Status&);
 
-  NodeHandler(std::shared_ptr<Session> session,
+  NodeHandler(Choice* choice,
               int32_t number,
               std::string node_id,
               OnIn on_in,
               OnEnd on_end)
-      : session_(std::move(session)),
+      : host_(choice->context_.host->shared_from_this()),
+        choice_(choice),
         number_(number),
         node_id_(std::move(node_id)),
         on_in_(on_in),
@@ -58,31 +59,33 @@ class Session::NodeHandler final : public StreamHandler<In> {
       PostEnd(absl::InternalError("the node sends faster than it may"));
       return;
     }
-    session_->Post([session = session_.get(),
-                    number = number_,
-                    on_in = on_in_,
-                    backlog = backlog_,
-                    message = std::move(message)] {
+    host_->Post([choice = choice_,
+                 number = number_,
+                 on_in = on_in_,
+                 backlog = backlog_,
+                 message = std::move(message)] {
       backlog->fetch_sub(1);
-      (session->*on_in)(number, message);
+      (choice->*on_in)(number, message);
     });
   }
 
   void OnClosed(absl::Status status) override {
-    session_->environment_.registry->Release(node_id_);
+    choice_->environment_.registry->Release(node_id_);
     PostEnd(std::move(status));
   }
 
  private:
   void PostEnd(absl::Status status) {
-    session_->Post(
-        [session = session_.get(),
+    host_->Post(
+        [choice = choice_,
          number = number_,
          on_end = on_end_,
-         status = std::move(status)] { (session->*on_end)(number, status); });
+         status = std::move(status)] { (choice->*on_end)(number, status); });
   }
 
-  const std::shared_ptr<Session> session_;
+  // Owns the choice.
+  const std::shared_ptr<ChoiceHost> host_;
+  Choice* const choice_;
   const int32_t number_;
   const std::string node_id_;
   const OnIn on_in_;
@@ -94,7 +97,7 @@ class Session::NodeHandler final : public StreamHandler<In> {
   bool flooded_ = false;
 };
 
-void Session::Perform(std::vector<Action> actions) {
+void Choice::Perform(std::vector<Action> actions) {
   for (Action& action : actions) actions_.push_back(std::move(action));
   if (performing_) return;
   performing_ = true;
@@ -106,13 +109,13 @@ void Session::Perform(std::vector<Action> actions) {
   performing_ = false;
 }
 
-void Session::Do(const OpenVerifier& open) {
+void Choice::Do(const OpenVerifier& open) {
   std::shared_ptr<const NodeLink> link;
   while (link == nullptr) {
     absl::StatusOr<NodeInfo> node = environment_.registry->AcquireVerifier(
-        request_->model->info.model.model_digest, lost_verifiers_);
+        request_.model->info.model.model_digest, lost_verifiers_);
     if (!node.ok()) {
-      Perform(machine_->OnVerifierClosed(
+      Perform(machine_.OnVerifierClosed(
           absl::UnavailableError(absl::StrCat(last_loss_.message(),
                                               last_loss_.ok() ? "" : ", and ",
                                               node.status().message())),
@@ -128,25 +131,25 @@ void Session::Do(const OpenVerifier& open) {
     verifier_.node = *std::move(node);
   }
   verifier_.number = ++verifier_number_;
-  if (verifier_number_ > 1) model_metrics_->OnMigration(last_loss_);
+  if (verifier_number_ > 1) context_.metrics->OnMigration(last_loss_);
   verifier_name_ = verifier_.node.identity.name;
   pair_.reset();
   auto handler = std::make_shared<NodeHandler<v1::DecodeResponse>>(
-      shared_from_this(),
+      this,
       verifier_.number,
       verifier_.node.node_id,
-      &Session::OnDecoded,
-      &Session::OnDecodeClosed);
+      &Choice::OnDecoded,
+      &Choice::OnDecodeClosed);
   verifier_.sender = StartClientStream<v1::DecodeRequest, v1::DecodeResponse>(
-      NodeStreamOptions(deadline_),
+      NodeStreamOptions(context_.deadline),
       std::move(handler),
       [&link](grpc::ClientContext* context, auto* reactor) {
         link->verifier.async()->Decode(context, reactor);
       });
-  verifier_.sender->Send(MakeDecodeOpen(*request_, open));
+  verifier_.sender->Send(MakeDecodeOpen(request_, open, index_));
 }
 
-void Session::Do(const SendProposal& send) {
+void Choice::Do(const SendProposal& send) {
   if (verifier_.sender == nullptr) return;
   if (drafter_.source == send.proposal.source &&
       !send.proposal.tokens.empty()) {
@@ -155,21 +158,21 @@ void Session::Do(const SendProposal& send) {
   verifier_.sender->Send(MakeProposal(send.proposal));
 }
 
-void Session::Do(const SendDecodeTune& tune) {
+void Choice::Do(const SendDecodeTune& tune) {
   if (verifier_.sender != nullptr) verifier_.sender->Send(MakeDecodeTune(tune));
 }
 
-void Session::Do(const OpenDrafter& open) {
+void Choice::Do(const OpenDrafter& open) {
   std::shared_ptr<const NodeLink> link;
   while (link == nullptr) {
     absl::StatusOr<NodeInfo> node = environment_.registry->AcquireDrafter(
-        request_->model->info.vocabulary_fingerprint,
-        request_->drafter,
+        request_.model->info.vocabulary_fingerprint,
+        request_.drafter,
         lost_drafters_);
     if (!node.ok()) {
-      Perform(machine_->OnDrafterClosed(open.source,
-                                        node.status(),
-                                        /*could_open=*/false));
+      Perform(machine_.OnDrafterClosed(open.source,
+                                       node.status(),
+                                       /*could_open=*/false));
       return;
     }
     link = environment_.membership->Link(node->node_id);
@@ -181,33 +184,33 @@ void Session::Do(const OpenDrafter& open) {
   }
   drafter_.source = open.source;
   auto handler =
-      std::make_shared<NodeHandler<v1::DraftResponse>>(shared_from_this(),
+      std::make_shared<NodeHandler<v1::DraftResponse>>(this,
                                                        open.source,
                                                        drafter_.node.node_id,
-                                                       &Session::OnDrafted,
-                                                       &Session::OnDraftClosed);
+                                                       &Choice::OnDrafted,
+                                                       &Choice::OnDraftClosed);
   drafter_.sender = StartClientStream<v1::DraftRequest, v1::DraftResponse>(
-      NodeStreamOptions(deadline_),
+      NodeStreamOptions(context_.deadline),
       std::move(handler),
       [&link](grpc::ClientContext* context, auto* reactor) {
         link->drafter.async()->Draft(context, reactor);
       });
-  drafter_.sender->Send(MakeDraftOpen(*request_, open));
+  drafter_.sender->Send(MakeDraftOpen(request_, open, index_));
 }
 
-void Session::Do(const SendCommit& commit) {
+void Choice::Do(const SendCommit& commit) {
   if (drafter_.source != commit.source || drafter_.sender == nullptr) return;
   drafter_.sender->Send(MakeDraftCommit(commit));
 }
 
-void Session::Do(const SendRewind& rewind) {
+void Choice::Do(const SendRewind& rewind) {
   if (drafter_.source != rewind.source || drafter_.sender == nullptr) return;
   drafter_.sender->Send(MakeDraftRewind(rewind));
 }
 
-void Session::Do(const CloseVerifier& /*close*/) {
+void Choice::Do(const CloseVerifier& /*close*/) {
   if (verifier_.sender == nullptr) return;
-  if (machine_->finished()) {
+  if (machine_.finished()) {
     verifier_.sender->Cancel();
     verifier_ = VerifierStream();
     return;
@@ -216,12 +219,12 @@ void Session::Do(const CloseVerifier& /*close*/) {
   DropVerifier(absl::InternalError("it contradicted the log"));
 }
 
-void Session::Do(const CloseDrafter& close) {
+void Choice::Do(const CloseDrafter& close) {
   if (drafter_.source != close.source || drafter_.sender == nullptr) return;
-  if (!machine_->finished()) {
+  if (!machine_.finished()) {
     SPECWIRE_LOG(Info,
                  "request ",
-                 request_->request_id,
+                 request_.request_id,
                  ": gave up draft node '",
                  drafter_.node.identity.name,
                  "': it was late or broke the rules");
@@ -231,7 +234,7 @@ void Session::Do(const CloseDrafter& close) {
   drafter_ = DrafterStream();
 }
 
-void Session::Do(const ArmDrafterTimer& arm) {
+void Choice::Do(const ArmDrafterTimer& arm) {
   // Those of earlier drafters are void.
   while (!debts_.empty() && debts_.front().source != arm.source) {
     debts_.pop_front();
@@ -241,20 +244,24 @@ void Session::Do(const ArmDrafterTimer& arm) {
   ScheduleDebts();
 }
 
-void Session::Do(const EmitTokens& emit) {
-  v1::GenerateResponse delta = reply_->Delta(emit, absl::Now());
-  untaken_.push_back(reply_->num_tokens());
-  sender_->Send(std::move(delta));
+void Choice::Do(const EmitTokens& emit) {
+  v1::GenerateResponse delta = reply_.Delta(emit, absl::Now());
+  context_.host->OnDelta(index_, reply_.num_tokens(), std::move(delta));
 }
 
-void Session::Do(const FinishRequest& finish) {
+void Choice::Do(const FinishRequest& finish) {
   CountFigures();
+  ended_ = true;
+  debts_.clear();
+  environment_.timer->Cancel(timer_id_);
   if (!finish.status.ok()) {
-    End(finish.status);
+    context_.host->OnEnded(index_, finish.status, std::nullopt);
     return;
   }
-  End(absl::OkStatus(),
-      reply_->Finished(finish, machine_->figures(), proposer_, absl::Now()));
+  context_.host->OnEnded(
+      index_,
+      finish.status,
+      reply_.Finished(finish, machine_.figures(), proposer_));
 }
 
 }  // namespace specwire::coordinator

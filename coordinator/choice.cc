@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "coordinator/choice.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/base/logging.h"
+#include "coordinator/wire.h"
+
+namespace specwire::coordinator {
+namespace {
+
+// A stream that ends well before its sequence has still failed it.
+absl::Status NotOk(const absl::Status& status, absl::string_view who) {
+  if (!status.ok()) return status;
+  return absl::UnavailableError(
+      absl::StrCat("the ", who, " ended the stream too early"));
+}
+
+}  // namespace
+
+Choice::Choice(const Context& context, int index)
+    : context_(context),
+      environment_(*context.environment),
+      request_(*context.request),
+      index_(index),
+      reply_(context.request, context.metrics, context.arrival, index),
+      machine_(context.request->params,
+               [this](int32_t token) { return reply_.Judge(token); }) {}
+
+Choice::~Choice() { environment_.timer->Cancel(timer_id_); }
+
+void Choice::Start() { Perform(machine_.Start()); }
+
+void Choice::OnClientTook(int count) {
+  if (!ended_) Perform(machine_.OnClientTook(count));
+}
+
+void Choice::Abort(const absl::Status& status) {
+  if (!ended_) Perform(machine_.OnClientGone(status));
+}
+
+void Choice::OnDrafterAvailable() {
+  if (!ended_) Perform(machine_.OnDrafterAvailable());
+}
+
+void Choice::OnDecoded(int32_t number, const v1::DecodeResponse& response) {
+  if (ended_ || number != verifier_.number) return;
+  if (response.has_prompt_logprobs()) {
+    OnPromptLogprobs(response.prompt_logprobs());
+    return;
+  }
+  const absl::StatusOr<Commit> commit =
+      ParseCommit(response, request_.params.vocab_size, request_.logprobs);
+  if (!commit.ok()) {
+    LoseVerifier(absl::InternalError(absl::StrCat(
+        "the verifier sent a bad message: ", commit.status().message())));
+    return;
+  }
+  reply_.OnFirstStep(
+      absl::Now() - absl::Microseconds(response.timings().verify_us()),
+      response.cached_prompt_tokens());
+  std::vector<Action> actions = machine_.OnCommit(*commit);
+  CountFigures();
+  Perform(std::move(actions));
+}
+
+void Choice::OnPromptLogprobs(const v1::PromptLogprobs& logprobs) {
+  absl::Status status = CheckPromptLogprobs(logprobs, request_);
+  if (status.ok() && logprobs.position() > num_prompt_told_) {
+    status = absl::InvalidArgumentError("prompt_logprobs: leave a gap");
+  }
+  if (!status.ok()) {
+    LoseVerifier(absl::InternalError(
+        absl::StrCat("the verifier sent a bad message: ", status.message())));
+    return;
+  }
+  // A verifier that took over from another begins at the beginning.
+  const int skip = num_prompt_told_ - logprobs.position();
+  if (skip >= logprobs.logprobs_size()) return;
+  v1::GenerateResponse message;
+  v1::PromptLogprobs* const out = message.mutable_prompt()->mutable_logprobs();
+  out->set_position(num_prompt_told_);
+  out->mutable_logprobs()->Add(logprobs.logprobs().begin() + skip,
+                               logprobs.logprobs().end());
+  num_prompt_told_ += out->logprobs_size();
+  context_.host->OnPrompt(std::move(message));
+}
+
+void Choice::CountFigures() {
+  const SpeculationFigures& now = machine_.figures();
+  const auto add =
+      [this](Counter* PairMetrics::*counter, int64_t value, int64_t* counted) {
+        if (value == *counted) return;
+        if (!pair_.has_value()) {
+          pair_ = context_.metrics->Pair(proposer_node_, verifier_name_);
+        }
+        ((*pair_).*counter)->Increment(static_cast<double>(value - *counted));
+        *counted = value;
+      };
+  if (now.num_passes != counted_.num_passes) {
+    context_.metrics->num_passes->Increment(
+        static_cast<double>(now.num_passes - counted_.num_passes));
+    counted_.num_passes = now.num_passes;
+  }
+  context_.metrics->OnAccepted(static_cast<int>(
+      now.num_accepted_draft_tokens - counted_.num_accepted_draft_tokens));
+  add(&PairMetrics::num_drafts, now.num_spec_steps, &counted_.num_spec_steps);
+  add(&PairMetrics::num_draft_tokens,
+      now.num_draft_tokens,
+      &counted_.num_draft_tokens);
+  add(&PairMetrics::num_accepted_tokens,
+      now.num_accepted_draft_tokens,
+      &counted_.num_accepted_draft_tokens);
+  add(&PairMetrics::num_overlapped_tokens,
+      now.num_overlapped_tokens,
+      &counted_.num_overlapped_tokens);
+  add(&PairMetrics::num_stale_tokens,
+      now.num_stale_tokens,
+      &counted_.num_stale_tokens);
+  add(&PairMetrics::num_trimmed_tokens,
+      now.num_trimmed_tokens,
+      &counted_.num_trimmed_tokens);
+  add(&PairMetrics::num_unused_tokens,
+      now.num_unused_tokens,
+      &counted_.num_unused_tokens);
+}
+
+void Choice::OnDecodeClosed(int32_t number, const absl::Status& status) {
+  if (ended_ || number != verifier_.number) return;
+  LoseVerifier(NotOk(status, "verifier"));
+}
+
+void Choice::DropVerifier(const absl::Status& status) {
+  SPECWIRE_LOG(Warning,
+               "request ",
+               request_.request_id,
+               ": lost verifier '",
+               verifier_.node.identity.name,
+               "': ",
+               status.ToString());
+  last_loss_ = absl::Status(status.code(),
+                            absl::StrCat("lost verifier '",
+                                         verifier_.node.identity.name,
+                                         "' (",
+                                         status.message(),
+                                         ")"));
+  lost_verifiers_.insert(verifier_.node.node_id);
+  verifier_.sender->Cancel();
+  verifier_ = VerifierStream();
+}
+
+void Choice::LoseVerifier(const absl::Status& status) {
+  DropVerifier(status);
+  Perform(machine_.OnVerifierClosed(status, /*could_open=*/true));
+}
+
+void Choice::OnDrafted(int32_t source, const v1::DraftResponse& response) {
+  if (ended_) return;
+  if (source == drafter_.source && response.tokens_size() > 0 &&
+      proposer_node_ != drafter_.node.identity.name) {
+    proposer_node_ = drafter_.node.identity.name;
+    pair_.reset();
+  }
+  std::vector<Action> actions =
+      machine_.OnProposal(ParseProposal(response, source));
+  CountFigures();
+  Perform(std::move(actions));
+}
+
+void Choice::OnDraftClosed(int32_t source, const absl::Status& status) {
+  if (ended_ || source != drafter_.source) return;
+  const absl::Status lost = NotOk(status, "drafter");
+  SPECWIRE_LOG(Info,
+               "request ",
+               request_.request_id,
+               ": lost draft node '",
+               drafter_.node.identity.name,
+               "': ",
+               lost.ToString());
+  lost_drafters_.insert(drafter_.node.node_id);
+  drafter_.sender->Cancel();
+  drafter_ = DrafterStream();
+  Perform(machine_.OnDrafterClosed(source, lost, /*could_open=*/true));
+}
+
+void Choice::OnDebtsDue() {
+  timer_id_ = TimerThread::kNone;
+  const absl::Time now = absl::Now();
+  while (!ended_ && !debts_.empty() && debts_.front().due <= now) {
+    const Debt debt = debts_.front();
+    debts_.pop_front();
+    Perform(machine_.OnDrafterTimeout(debt.source, debt.owed));
+  }
+  ScheduleDebts();
+}
+
+void Choice::ScheduleDebts() {
+  if (ended_ || debts_.empty() || timer_id_ != TimerThread::kNone) return;
+  timer_id_ = environment_.timer->ScheduleAfter(
+      debts_.front().due - absl::Now(),
+      [weak = context_.host->weak_from_this(), this] {
+        // The host owns this choice.
+        const std::shared_ptr<ChoiceHost> host = weak.lock();
+        if (host != nullptr) host->Post([this] { OnDebtsDue(); });
+      });
+}
+
+}  // namespace specwire::coordinator
