@@ -89,7 +89,7 @@ struct ForwardRun {
 // on how a prompt was cut into passes.
 //
 // Thread safety: Forward and NewSequence on one thread, the engine's; the
-// gauges and info from any thread.
+// gauges, rows_computed and info from any thread.
 class Engine {
  public:
   // Rows that one Forward may have at most; a longer prefill is cut into
@@ -118,6 +118,10 @@ class Engine {
   virtual int kv_block_size() const = 0;
   virtual int64_t kv_blocks_total() const = 0;
   virtual int64_t kv_blocks_used() const = 0;
+
+  // Rows that passes computed since the engine was made, each of which had its
+  // keys and values projected once; failed passes do not count.
+  virtual int64_t rows_computed() const = 0;
 };
 
 // Loads a model file (GGUF). Errors name the file and the field.

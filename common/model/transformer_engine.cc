@@ -169,6 +169,7 @@ absl::StatusOr<absl::Span<const float>> TransformerEngine::Forward(
     std::vector<int32_t> best(pass.best_rows.size());
     const absl::Span<const float> result =
         transformer_->Forward(pass, absl::MakeSpan(best));
+    rows_computed_ += pass.num_rows();
     auto next = best.begin();
     for (const ForwardRun& run : runs) {
       std::copy_n(next, run.best.size(), run.best.begin());

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
+#include <cstdint>
 #include <memory>
 #include <vector>
 
@@ -33,6 +35,7 @@ class TransformerEngine final : public Engine {
   int kv_block_size() const override { return kKvBlockSize; }
   int64_t kv_blocks_total() const override { return cache_.pool().total(); }
   int64_t kv_blocks_used() const override { return cache_.pool().used(); }
+  int64_t rows_computed() const override { return rows_computed_; }
 
  private:
   // The sequences of the runs, all of which are found to be in order.
@@ -46,6 +49,7 @@ class TransformerEngine final : public Engine {
   const TokenizerModel tokenizer_;
   const std::unique_ptr<Transformer> transformer_;
   KvCache cache_;
+  std::atomic<int64_t> rows_computed_{0};
 };
 
 }  // namespace specwire

@@ -60,7 +60,6 @@ class UsageTest(unittest.TestCase):
             (("up", "--threads", "0"), "--threads"),
             (("up", "--threads", "257"), "--threads"),
             (("up", "--listen", "nonsense", "--model", "m"), "--listen"),
-            (("score", "text"), "score"),
         ]:
             with self.subTest(arguments=arguments):
                 self.check_refused(*arguments, names=names)

@@ -80,6 +80,7 @@ absl::StatusOr<absl::Span<const float>> ToyEngine::Forward(
   logits_.clear();
   for (const ForwardRun& run : runs) {
     auto* const kv = static_cast<Sequence*>(run.kv);
+    rows_computed_ += static_cast<int64_t>(run.tokens.size());
     const size_t first =
         run.tokens.size() - static_cast<size_t>(run.num_logits);
     for (size_t i = 0; i < run.tokens.size(); ++i) {

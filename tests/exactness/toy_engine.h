@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -35,6 +36,7 @@ class ToyEngine final : public Engine {
   int kv_block_size() const override { return 16; }
   int64_t kv_blocks_total() const override { return 1 << 16; }
   int64_t kv_blocks_used() const override { return 0; }
+  int64_t rows_computed() const override { return rows_computed_; }
 
   // The logits after these tokens. REQUIRES: not empty.
   absl::Span<const float> RowAfter(absl::Span<const int32_t> tokens) const;
@@ -50,6 +52,7 @@ class ToyEngine final : public Engine {
   // [vocab_size, vocab_size, vocab_size] f32
   std::vector<float> table_;
   std::vector<float> logits_;
+  std::atomic<int64_t> rows_computed_{0};
 };
 
 }  // namespace specwire

@@ -54,6 +54,7 @@ class FakeEngine final : public Engine {
   int kv_block_size() const override { return options_.block_size; }
   int64_t kv_blocks_total() const override { return options_.num_blocks; }
   int64_t kv_blocks_used() const override { return blocks_used_; }
+  int64_t rows_computed() const override { return num_rows_; }
 
   // What decoding `tokens` plainly generates.
   std::vector<int32_t> Continue(std::vector<int32_t> tokens, int count) const;

@@ -135,6 +135,7 @@ std::string RandomBlocks(GgmlType type,
 std::string WriteModel(const ModelShape& shape) {
   TinyFile file;
   file.ints["llama.block_count"] = shape.layers;
+  file.ints["llama.context_length"] = shape.context;
   file.ints["llama.embedding_length"] = shape.hidden;
   file.ints["llama.feed_forward_length"] = shape.ffn;
   file.ints["llama.attention.head_count"] = shape.heads;

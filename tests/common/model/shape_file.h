@@ -28,6 +28,8 @@ struct ModelShape {
   // where the columns are no multiple of 32.
   std::vector<GgmlType> types = {GgmlType::kF32};
   int layers = 2;
+  // Longest sequence.
+  int context = 256;
 };
 inline void PrintTo(const ModelShape& shape, std::ostream* out) {
   *out << shape.name;
