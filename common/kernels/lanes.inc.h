@@ -228,13 +228,7 @@ inline void AddValues(const uint16_t* values,
                       int slots,
                       int width,
                       const float* const* weights,
-                      float* const* sums) {
-  Lanes acc[N][4];
-  for (int q = 0; q < N; ++q) {
-    for (int j = 0; j < 4; ++j) {
-      acc[q][j] = j < width ? Load(sums[q] + j * kLanes) : Set(0.0f);
-    }
-  }
+                      Lanes (*sums)[4]) {
   if (width == 4) {
     for (int slot = 0; slot < slots; ++slot) {
       const uint16_t* const value = values + slot * stride;
@@ -242,21 +236,18 @@ inline void AddValues(const uint16_t* values,
       for (int j = 0; j < 4; ++j) v[j] = LoadHalf(value + j * kLanes);
       for (int q = 0; q < N; ++q) {
         const Lanes weight = Set(weights[q][slot]);
-        for (int j = 0; j < 4; ++j) acc[q][j] = Fma(weight, v[j], acc[q][j]);
+        for (int j = 0; j < 4; ++j) sums[q][j] = Fma(weight, v[j], sums[q][j]);
       }
     }
-  } else {
-    for (int slot = 0; slot < slots; ++slot) {
-      for (int j = 0; j < width; ++j) {
-        const Lanes v = LoadHalf(values + slot * stride + j * kLanes);
-        for (int q = 0; q < N; ++q) {
-          acc[q][j] = Fma(Set(weights[q][slot]), v, acc[q][j]);
-        }
-      }
-    }
+    return;
   }
-  for (int q = 0; q < N; ++q) {
-    for (int j = 0; j < width; ++j) Store(sums[q] + j * kLanes, acc[q][j]);
+  for (int slot = 0; slot < slots; ++slot) {
+    for (int j = 0; j < width; ++j) {
+      const Lanes v = LoadHalf(values + slot * stride + j * kLanes);
+      for (int q = 0; q < N; ++q) {
+        sums[q][j] = Fma(Set(weights[q][slot]), v, sums[q][j]);
+      }
+    }
   }
 }
 
@@ -396,47 +387,66 @@ inline void Weigh(const Partial& partial, int length) {
   *partial.weight = Fold(sum);
 }
 
-// Columns [column, column + 16 * width) of a block's values, width <= 4.
+// Sums of N queries over a chunk's values, columns [column, column + 16 width),
+// width <= 4: blocks that all of them see together, with the sums in registers
+// from the first to the last, then what a longer row sees alone.
 template <int N>
 inline void MixTogether(
-    const QueryList& list, int block, int first, int64_t column, int width) {
-  const int chunk = block / kChunkBlocks;
-  const int slot = block % kChunkBlocks * kKvSlots;
-  const float* weights[N];
-  float* sums[N];
-  int slots[N];
-  bool whole = true;
+    const QueryList& list, int chunk, int first, int64_t column, int width) {
+  const int first_block = chunk * kChunkBlocks;
+  Partial partials[N];
+  int shortest = kAttendChunk;
   for (int q = 0; q < N; ++q) {
-    const Partial partial = list.At(first + q, chunk);
-    weights[q] = partial.scores + slot;
-    sums[q] = partial.sums + column;
-    slots[q] = list.LengthIn(first + q, chunk) - slot;
-    whole = whole && slots[q] >= kKvSlots;
+    partials[q] = list.At(first + q, chunk);
+    const int length = list.LengthIn(first + q, chunk);
+    if (length < shortest) shortest = length;
   }
-  const uint16_t* const values = list.Values(block) + column;
-  if (whole) {
-    AddValues<N>(values, list.padded_dim, kKvSlots, width, weights, sums);
-    return;
-  }
-  // Rows that end in this block, or ended before it.
+  const int shared = shortest > 0 ? shortest / kKvSlots : 0;
+  Lanes sums[N][4];
   for (int q = 0; q < N; ++q) {
-    if (slots[q] <= 0) continue;
-    AddValues<1>(values,
+    for (int j = 0; j < 4; ++j) sums[q][j] = Set(0.0f);
+  }
+  for (int block = 0; block < shared; ++block) {
+    const float* weights[N];
+    for (int q = 0; q < N; ++q) {
+      weights[q] = partials[q].scores + block * kKvSlots;
+    }
+    if (first == 0 && block + kBlocksAhead < shared) {
+      const uint16_t* const ahead =
+          list.Values(first_block + block + kBlocksAhead);
+      Fetch(ahead + column * kKvSlots, int64_t{width} * kLanes * kKvSlots);
+    }
+    AddValues<N>(list.Values(first_block + block) + column,
                  list.padded_dim,
-                 slots[q] < kKvSlots ? slots[q] : kKvSlots,
+                 kKvSlots,
                  width,
-                 &weights[q],
-                 &sums[q]);
+                 weights,
+                 sums);
+  }
+  for (int q = 0; q < N; ++q) {
+    const int length = list.LengthIn(first + q, chunk);
+    for (int at = shared * kKvSlots; at < length; at += kKvSlots) {
+      const float* const weights = partials[q].scores + at;
+      AddValues<1>(list.Values(first_block + at / kKvSlots) + column,
+                   list.padded_dim,
+                   length - at < kKvSlots ? length - at : kKvSlots,
+                   width,
+                   &weights,
+                   &sums[q]);
+    }
+    for (int j = 0; j < width; ++j) {
+      Store(partials[q].sums + column + j * kLanes, sums[q][j]);
+    }
   }
 }
 
 template <int N>
 inline void MixAll(
-    const QueryList& list, int block, int first, int64_t column, int width) {
+    const QueryList& list, int chunk, int first, int64_t column, int width) {
   for (; first + N <= list.size; first += N) {
-    MixTogether<N>(list, block, first, column, width);
+    MixTogether<N>(list, chunk, first, column, width);
   }
-  if constexpr (N > 1) MixAll<N - 1>(list, block, first, column, width);
+  if constexpr (N > 1) MixAll<N - 1>(list, chunk, first, column, width);
 }
 
 void AttendToChunk(const QueryList& list, int chunk) {
@@ -465,23 +475,17 @@ void AttendToChunk(const QueryList& list, int chunk) {
   for (int i = 0; i < list.size; ++i) {
     const int length = list.LengthIn(i, chunk);
     if (length <= 0) continue;
-    const Partial partial = list.At(i, chunk);
-    Weigh(partial, length);
-    for (int64_t j = 0; j < list.padded_dim; j += kLanes) {
-      Store(partial.sums + j, Set(0.0f));
-    }
+    Weigh(list.At(i, chunk), length);
   }
-  for (int block = first_block; block < end_block; ++block) {
-    if (block + kBlocksAhead < end_block) {
-      Fetch(list.Values(block + kBlocksAhead), num_values);
-    } else if (block + kBlocksAhead < num_blocks) {
+  for (int64_t column = 0; column < list.padded_dim; column += 4 * kLanes) {
+    const int64_t left = (list.padded_dim - column) / kLanes;
+    MixAll<kQueriesTogether>(
+        list, chunk, 0, column, left < 4 ? static_cast<int>(left) : 4);
+  }
+  if (end_block < num_blocks) {
+    for (int i = 0; i < kBlocksAhead && end_block + i < num_blocks; ++i) {
       // The next chunk's first keys.
-      Fetch(list.Keys(block + kBlocksAhead), int64_t{args.head_dim} * kKvSlots);
-    }
-    for (int64_t column = 0; column < list.padded_dim; column += 4 * kLanes) {
-      const int64_t left = (list.padded_dim - column) / kLanes;
-      MixAll<kQueriesTogether>(
-          list, block, 0, column, left < 4 ? static_cast<int>(left) : 4);
+      Fetch(list.Keys(end_block + i), int64_t{args.head_dim} * kKvSlots);
     }
   }
 }
