@@ -104,6 +104,23 @@ void ThreadPool::Run(int num_pieces, Work work) {
   }
 }
 
+void ThreadPool::RunRows(int num_rows, absl::FunctionRef<void(int row)> work) {
+  constexpr int kRowsWorthSharing = 8;
+  if (num_rows < kRowsWorthSharing) {
+    for (int row = 0; row < num_rows; ++row) {
+      work(row);
+    }
+    return;
+  }
+  const int pieces = std::min(num_rows, 4 * num_threads());
+  Run(pieces, [&](int piece, int) {
+    const int end = num_rows * (piece + 1) / pieces;
+    for (int row = num_rows * piece / pieces; row < end; ++row) {
+      work(row);
+    }
+  });
+}
+
 void ThreadPool::WorkerLoop(int thread) {
   SetThreadName(absl::StrCat("pool-", thread).c_str());
   SetFloatControl();

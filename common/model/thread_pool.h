@@ -50,6 +50,11 @@ class ThreadPool {
   // that a piece throws is rethrown here; other pieces may then be left out.
   void Run(int num_pieces, absl::FunctionRef<void(int piece, int thread)> work);
 
+  // Calls work(row) for every row in [0, num_rows): on the caller alone if they
+  // are so few that handing them out costs more than it saves.
+  // REQUIRES: as Run.
+  void RunRows(int num_rows, absl::FunctionRef<void(int row)> work);
+
   // Workers that are asleep. For tests; true only at the moment it is taken.
   int num_asleep_for_test();
 
