@@ -6,11 +6,11 @@
 #include <algorithm>
 #include <cmath>
 
+#include "common/base/round_up.h"
 #include "common/kernels/maths.h"
 #include "common/model/engine.h"
 #include "common/model/kv_cache.h"
 #include "common/model/large_pages.h"
-#include "common/model/ops_int8.h"
 
 namespace specwire {
 namespace {
@@ -21,10 +21,6 @@ static_assert(kKvSlots == kKvBlockSize);
 // alone needs more).
 constexpr int kAttendRows = 16;
 constexpr int64_t kAttendScratchFloats = int64_t{1} << 19;
-
-int64_t RoundUp(int64_t value, int64_t multiple) {
-  return (value + multiple - 1) / multiple * multiple;
-}
 
 float* Floats(const at::Tensor& tensor) { return tensor.data_ptr<float>(); }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "common/base/round_up.h"
 #include "common/base/status_macros.h"
 #include "common/kernels/half.h"
 #include "common/kernels/packing.h"
@@ -17,10 +18,6 @@ namespace {
 
 constexpr int64_t kPieceBytes = int64_t{1} << 25;
 constexpr int64_t kAlignment = 64;
-
-int64_t RoundUp(int64_t value, int64_t multiple) {
-  return (value + multiple - 1) / multiple * multiple;
-}
 
 // The groups of one row of a matrix.
 using Groups = std::vector<WeightGroup>;

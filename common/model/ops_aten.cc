@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "absl/strings/string_view.h"
+#include "common/base/round_up.h"
 #include "common/base/status_macros.h"
 #include "common/kernels/kernels.h"
 #include "common/model/aten_linear.h"
@@ -23,10 +24,6 @@
 
 namespace specwire {
 namespace {
-
-int64_t RoundUp(int64_t value, int64_t multiple) {
-  return (value + multiple - 1) / multiple * multiple;
-}
 
 // A matrix that these operations have prepared.
 const AtenLinear& AsAten(const LinearWeight& weight) {

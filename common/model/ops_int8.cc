@@ -7,7 +7,7 @@
 #include <limits>
 #include <utility>
 
-#include "common/base/status_macros.h"
+#include "common/base/round_up.h"
 #include "common/model/engine.h"
 #include "common/model/int8_attention.h"
 #include "common/model/int8_linear.h"
@@ -22,10 +22,6 @@ constexpr int64_t kMaxRows = Engine::kMaxRows;
 constexpr int kTileRows = 64;
 // Outputs of the head whose arg-max is taken while they are in a cache.
 constexpr int64_t kHeadBlocks = 16;
-
-int64_t RoundUp(int64_t value, int64_t multiple) {
-  return (value + multiple - 1) / multiple * multiple;
-}
 
 const Int8Linear& AsInt8(const LinearWeight& weight) {
   return static_cast<const Int8Linear&>(weight);

@@ -22,9 +22,6 @@ struct Int8Options {
   const Kernels* kernels = nullptr;
 };
 
-// Bytes of one KV block of these operations, all computed layers.
-int64_t Int8KvBlockBytes(const ModelConfig& config);
-
 // The operations of the "int8" engine: weights and activations in int8 groups
 // of 32 (4-bit weights where the file has them), float32 between them, a
 // half-precision cache; our own kernels, no arithmetic of ATen. All of it is
