@@ -2,14 +2,21 @@
 #include "common/rpc/status.h"
 
 #include <cstddef>
+#include <cstdint>
+#include <optional>
 #include <string>
+#include <utility>
 
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "common/base/retry_delay.h"
+#include "google/rpc/error_details.pb.h"
 
 namespace specwire {
 namespace {
 
 constexpr size_t kMaxMessageLength = 2048;
+constexpr size_t kMaxDetailsLength = 8192;
 // The codes are 0 to UNAUTHENTICATED in both.
 constexpr int kLastCode = 16;
 
@@ -23,20 +30,57 @@ std::string Shortened(absl::string_view message) {
   return std::string(message.substr(0, end));
 }
 
+std::string Details(const absl::Status& status,
+                    const std::string& message,
+                    absl::Duration delay) {
+  google::rpc::RetryInfo info;
+  const int64_t milliseconds = absl::ToInt64Milliseconds(delay);
+  info.mutable_retry_delay()->set_seconds(milliseconds / 1000);
+  info.mutable_retry_delay()->set_nanos(
+      static_cast<int32_t>(milliseconds % 1000) * 1000000);
+  google::rpc::Status details;
+  details.set_code(static_cast<int32_t>(status.code()));
+  details.set_message(message);
+  details.add_details()->PackFrom(info);
+  return details.SerializeAsString();
+}
+
+// Adds what is known of `details`, which a peer may have garbled.
+absl::Status WithDetails(absl::Status status, const std::string& details) {
+  google::rpc::Status parsed;
+  if (details.empty() || details.size() > kMaxDetailsLength ||
+      !parsed.ParseFromString(details)) {
+    return status;
+  }
+  google::rpc::RetryInfo info;
+  for (const google::protobuf::Any& detail : parsed.details()) {
+    if (!detail.UnpackTo(&info) || !info.has_retry_delay()) continue;
+    const absl::Duration delay = absl::Seconds(info.retry_delay().seconds()) +
+                                 absl::Nanoseconds(info.retry_delay().nanos());
+    return WithRetryDelay(std::move(status), delay);
+  }
+  return status;
+}
+
 }  // namespace
 
 grpc::Status ToGrpcStatus(const absl::Status& status) {
   if (status.ok()) return grpc::Status::OK;
-  return grpc::Status(static_cast<grpc::StatusCode>(status.code()),
-                      Shortened(status.message()));
+  const auto code = static_cast<grpc::StatusCode>(status.code());
+  const std::string message = Shortened(status.message());
+  const std::optional<absl::Duration> delay = RetryDelay(status);
+  if (!delay.has_value()) return grpc::Status(code, message);
+  return grpc::Status(code, message, Details(status, message, *delay));
 }
 
 absl::Status FromGrpcStatus(const grpc::Status& status) {
   const int code = static_cast<int>(status.error_code());
   const bool known = code >= 0 && code <= kLastCode;
-  return absl::Status(
-      known ? static_cast<absl::StatusCode>(code) : absl::StatusCode::kUnknown,
-      status.error_message());
+  if (known && code == 0) return absl::OkStatus();
+  return WithDetails(absl::Status(known ? static_cast<absl::StatusCode>(code)
+                                        : absl::StatusCode::kUnknown,
+                                  status.error_message()),
+                     status.error_details());
 }
 
 }  // namespace specwire

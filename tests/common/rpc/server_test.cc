@@ -9,11 +9,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/host_port.h"
+#include "common/base/retry_delay.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/client_stream.h"
 #include "common/rpc/server_stream.h"
 #include "common/rpc/status.h"
 #include "gmock/gmock.h"
+#include "google/rpc/error_details.pb.h"
 #include "grpcpp/generic/generic_stub.h"
 #include "gtest/gtest.h"
 #include "specwire/v1/verifier.grpc.pb.h"
@@ -338,6 +340,41 @@ TEST(RpcStatusTest, CrossesAConnection) {
     EXPECT_EQ(handler->AwaitClosed(),
               absl::FailedPreconditionError(message.substr(0, 2048)));
   }
+}
+
+TEST(StatusTest, ARetryDelayTravelsAsRetryInfo) {
+  const absl::Status status = WithRetryDelay(
+      absl::ResourceExhaustedError("full"), absl::Microseconds(1234567));
+  EXPECT_EQ(RetryDelay(status), absl::Milliseconds(1235));
+  const grpc::Status sent = ToGrpcStatus(status);
+  google::rpc::Status details;
+  ASSERT_TRUE(details.ParseFromString(sent.error_details()));
+  EXPECT_EQ(details.code(), 8);
+  EXPECT_EQ(details.message(), "full");
+  ASSERT_EQ(details.details_size(), 1);
+  EXPECT_EQ(details.details(0).type_url(),
+            "type.googleapis.com/google.rpc.RetryInfo");
+  google::rpc::RetryInfo info;
+  ASSERT_TRUE(details.details(0).UnpackTo(&info));
+  EXPECT_EQ(info.retry_delay().seconds(), 1);
+  EXPECT_EQ(info.retry_delay().nanos(), 235000000);
+  EXPECT_EQ(FromGrpcStatus(sent), status);
+  // Without one nothing is added, and garbage adds nothing.
+  EXPECT_EQ(ToGrpcStatus(absl::InternalError("x")).error_details(), "");
+  for (const std::string& garbage : {std::string("garbage"),
+                                     std::string(100000, 'x'),
+                                     std::string("\0", 1)}) {
+    const absl::Status received =
+        FromGrpcStatus(grpc::Status(grpc::StatusCode::INTERNAL, "x", garbage));
+    EXPECT_EQ(received, absl::InternalError("x"));
+  }
+  EXPECT_EQ(RetryDelay(absl::InternalError("x")), std::nullopt);
+  EXPECT_EQ(RetryDelay(WithRetryDelay(absl::InternalError("x"),
+                                      absl::InfiniteDuration())),
+            absl::Hours(1));
+  EXPECT_EQ(
+      RetryDelay(WithRetryDelay(absl::InternalError("x"), -absl::Hours(1))),
+      absl::Milliseconds(1));
 }
 
 }  // namespace
