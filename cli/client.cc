@@ -8,8 +8,10 @@
 #include "absl/time/clock.h"
 #include "cli/command.h"
 #include "common/base/host_port.h"
+#include "common/base/retry_delay.h"
 #include "common/base/status_macros.h"
 #include "common/rpc/channel.h"
+#include "common/rpc/status.h"
 
 namespace specwire::cli {
 namespace {
@@ -102,9 +104,15 @@ int FailCall(const grpc::Status& status) {
     case grpc::StatusCode::UNAVAILABLE:
       absl::StrAppend(&message, "; 'specwire nodes' shows who serves");
       break;
-    case grpc::StatusCode::RESOURCE_EXHAUSTED:
-      absl::StrAppend(&message, "; try again later");
+    case grpc::StatusCode::RESOURCE_EXHAUSTED: {
+      const auto delay = RetryDelay(FromGrpcStatus(status));
+      absl::StrAppend(&message,
+                      "; try again ",
+                      delay.has_value()
+                          ? absl::StrCat("in ", absl::FormatDuration(*delay))
+                          : "later");
       break;
+    }
     case grpc::StatusCode::DEADLINE_EXCEEDED:
       absl::StrAppend(&message,
                       "; the coordinator is up but too slow to answer");

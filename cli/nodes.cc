@@ -10,6 +10,7 @@
 #include "cli/command.h"
 #include "cli/completion.h"
 #include "cli/table.h"
+#include "common/drafting/drafter_names.h"
 
 namespace specwire::cli {
 namespace {
@@ -38,6 +39,11 @@ std::string Serves(const v1::Node& node) {
   return node.has_model() ? node.model().name() : node.drafter();
 }
 
+// Whether its tokens are made up.
+bool IsSynthetic(const v1::Node& node) {
+  return node.model().synthetic() || node.drafter() == kSyntheticDrafter;
+}
+
 nlohmann::ordered_json NodesJson(const v1::ListNodesResponse& response) {
   nlohmann::ordered_json json = nlohmann::ordered_json::array();
   for (const v1::Node& node : response.nodes()) {
@@ -49,10 +55,13 @@ nlohmann::ordered_json NodesJson(const v1::ListNodesResponse& response) {
                     {"num_sequences", node.load().num_sequences()},
                     {"reason", node.reason()},
                     {"serves", Serves(node)},
+                    {"synthetic", IsSynthetic(node)},
                     {"engine", node.model().engine()},
                     {"model_digest", node.model().model_digest()},
                     {"kv_blocks_used", node.load().kv_blocks_used()},
-                    {"kv_blocks_total", node.load().kv_blocks_total()}});
+                    {"kv_blocks_total", node.load().kv_blocks_total()},
+                    {"kv_blocks_cached", node.load().kv_blocks_cached()},
+                    {"num_waiting", node.load().num_waiting()}});
   }
   return json;
 }

@@ -190,6 +190,13 @@ void AddRequestFlags(CLI::App* app, RequestFlags* flags) {
   AddSamplingFlags(app, flags);
   AddStopFlags(app, flags);
   AddSpeculationFlags(app, flags);
+  app->add_option("--priority",
+                  flags->priority,
+                  "Higher runs first, -100 to 100 (default: 0)");
+  app->add_option("--cache_salt",
+                  flags->cache_salt,
+                  "Share cached prompts, and the verifiers' time, only as one "
+                  "of those with this salt; at most 64 bytes");
 }
 
 absl::StatusOr<v1::GenerateRequest> MakeRequest(const RequestFlags& flags) {
@@ -198,6 +205,8 @@ absl::StatusOr<v1::GenerateRequest> MakeRequest(const RequestFlags& flags) {
     return absl::InvalidArgumentError("--model: the name is not UTF-8");
   }
   request.set_model(flags.model);
+  request.set_priority(flags.priority);
+  request.set_cache_salt(flags.cache_salt);
   SPECWIRE_RETURN_IF_ERROR(SetSampling(flags, request.mutable_sampling()));
   SPECWIRE_RETURN_IF_ERROR(SetStop(flags, request.mutable_stop()));
   SPECWIRE_RETURN_IF_ERROR(

@@ -40,6 +40,9 @@ struct RequestFlags {
   std::optional<std::string> rule;
   std::optional<int64_t> patience_us;
   std::optional<int32_t> window;
+
+  int32_t priority = 0;
+  std::string cache_salt;
 };
 void AddRequestFlags(CLI::App* app, RequestFlags* flags);
 

@@ -18,6 +18,17 @@ absl::Status NotOk(const absl::Status& status, absl::string_view who) {
       absl::StrCat("the ", who, " ended the stream too early"));
 }
 
+// The request's parameters, with what is known of the drafters.
+RequestParams WithStart(const CheckedRequest& request,
+                        SpeculationPriors* priors) {
+  RequestParams params = request.params;
+  if (params.adapt.has_value()) {
+    params.adapt =
+        priors->Start(request.model->info.model.model_digest, request.drafter);
+  }
+  return params;
+}
+
 }  // namespace
 
 Choice::Choice(const Context& context, int index)
@@ -26,7 +37,7 @@ Choice::Choice(const Context& context, int index)
       request_(*context.request),
       index_(index),
       reply_(context.request, context.metrics, context.arrival, index),
-      machine_(context.request->params,
+      machine_(WithStart(*context.request, context.environment->priors),
                [this](int32_t token) { return reply_.Judge(token); }) {}
 
 Choice::~Choice() { environment_.timer->Cancel(timer_id_); }
@@ -61,7 +72,11 @@ void Choice::OnDecoded(int32_t number, const v1::DecodeResponse& response) {
   reply_.OnFirstStep(
       absl::Now() - absl::Microseconds(response.timings().verify_us()),
       response.cached_prompt_tokens());
-  std::vector<Action> actions = machine_.OnCommit(*commit);
+  const v1::StepTimings& timings = response.timings();
+  std::vector<Action> actions =
+      machine_.OnCommit(*commit,
+                        {.wait = absl::Microseconds(timings.wait_us()),
+                         .verify = absl::Microseconds(timings.verify_us())});
   CountFigures();
   Perform(std::move(actions));
 }
@@ -129,6 +144,21 @@ void Choice::CountFigures() {
 
 void Choice::OnDecodeClosed(int32_t number, const absl::Status& status) {
   if (ended_ || number != verifier_.number) return;
+  if (absl::IsResourceExhausted(status) && !machine_.committed_here()) {
+    // It has no room; another may have.
+    SPECWIRE_LOG(Debug,
+                 "request ",
+                 request_.request_id,
+                 ": refused by verifier '",
+                 verifier_.node.identity.name,
+                 "': ",
+                 status.message());
+    last_loss_ = status;
+    lost_verifiers_.insert(verifier_.node.node_id);
+    verifier_ = VerifierStream();
+    Perform(machine_.OnVerifierRefused());
+    return;
+  }
   LoseVerifier(NotOk(status, "verifier"));
 }
 

@@ -20,6 +20,7 @@
 #include "coordinator/reply.h"
 #include "coordinator/request_machine.h"
 #include "coordinator/request_validation.h"
+#include "coordinator/speculation_priors.h"
 #include "specwire/v1/draft.pb.h"
 #include "specwire/v1/generation.pb.h"
 #include "specwire/v1/verifier.pb.h"
@@ -32,6 +33,7 @@ struct SessionEnvironment {
   const Membership* membership = nullptr;
   TimerThread* timer = nullptr;
   CoordinatorMetrics* metrics = nullptr;
+  SpeculationPriors* priors = nullptr;
   absl::Duration drafter_deadline;
 };
 
@@ -138,6 +140,8 @@ class Choice final {
   void Do(const EmitTokens& emit);
   void Do(const FinishRequest& finish);
 
+  // Why no verifier can be opened, `status` being what the registry says.
+  absl::Status WhyNone(const absl::Status& status) const;
   // Cancels the verifier's stream and remembers why.
   void DropVerifier(const absl::Status& status);
   void LoseVerifier(const absl::Status& status);

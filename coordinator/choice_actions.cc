@@ -109,17 +109,24 @@ void Choice::Perform(std::vector<Action> actions) {
   performing_ = false;
 }
 
+absl::Status Choice::WhyNone(const absl::Status& status) const {
+  // Those that are full said when to try again.
+  if (absl::IsResourceExhausted(last_loss_)) return last_loss_;
+  if (last_loss_.ok()) return status;
+  return absl::UnavailableError(
+      absl::StrCat(last_loss_.message(), ", and ", status.message()));
+}
+
 void Choice::Do(const OpenVerifier& open) {
   std::shared_ptr<const NodeLink> link;
   while (link == nullptr) {
     absl::StatusOr<NodeInfo> node = environment_.registry->AcquireVerifier(
-        request_.model->info.model.model_digest, lost_verifiers_);
+        request_.model->info.model.model_digest,
+        lost_verifiers_,
+        request_.affinity);
     if (!node.ok()) {
-      Perform(machine_.OnVerifierClosed(
-          absl::UnavailableError(absl::StrCat(last_loss_.message(),
-                                              last_loss_.ok() ? "" : ", and ",
-                                              node.status().message())),
-          /*could_open=*/false));
+      Perform(machine_.OnVerifierClosed(WhyNone(node.status()),
+                                        /*could_open=*/false));
       return;
     }
     link = environment_.membership->Link(node->node_id);
@@ -221,7 +228,7 @@ void Choice::Do(const CloseVerifier& /*close*/) {
 
 void Choice::Do(const CloseDrafter& close) {
   if (drafter_.source != close.source || drafter_.sender == nullptr) return;
-  if (!machine_.finished()) {
+  if (close.lost && !machine_.finished()) {
     SPECWIRE_LOG(Info,
                  "request ",
                  request_.request_id,
@@ -252,6 +259,12 @@ void Choice::Do(const EmitTokens& emit) {
 void Choice::Do(const FinishRequest& finish) {
   CountFigures();
   ended_ = true;
+  if (const auto estimates = machine_.estimates(); estimates.has_value()) {
+    environment_.priors->Report(request_.model->info.model.model_digest,
+                                request_.drafter,
+                                *estimates,
+                                reply_.num_tokens());
+  }
   debts_.clear();
   environment_.timer->Cancel(timer_id_);
   if (!finish.status.ok()) {

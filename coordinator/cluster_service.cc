@@ -51,11 +51,15 @@ v1::Node ToProto(const NodeInfo& info) {
   load->set_kv_blocks_used(info.load.kv_blocks_used);
   load->set_kv_blocks_total(info.load.kv_blocks_total);
   load->set_progress(info.load.progress);
+  load->set_num_waiting(info.load.num_waiting);
+  load->set_kv_blocks_cached(info.load.kv_blocks_cached);
   if (info.verifier.has_value()) {
     *node.mutable_model() =
         specwire::ToProto(info.verifier->model,
                           info.verifier->vocabulary_fingerprint,
                           info.verifier->max_num_sequences);
+    node.mutable_model()->set_max_queued_sequences(
+        info.verifier->max_queued_sequences);
   }
   if (info.drafter.has_value()) node.set_drafter(info.drafter->name);
   return node;
@@ -162,7 +166,9 @@ class ClusterService::JoinHandler final
     const NodeLoad load = {message.num_sequences(),
                            message.kv_blocks_used(),
                            message.kv_blocks_total(),
-                           message.progress()};
+                           message.progress(),
+                           message.num_waiting(),
+                           message.kv_blocks_cached()};
     if (!service_->membership_->OnLoad(*registration_, load)) {
       sender_->Finish(absl::AbortedError(
           "this stream's registration was replaced; register again"));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/coordinator.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/time/clock.h"
@@ -15,6 +16,8 @@ namespace {
 // For calls that have been ended to be gone.
 constexpr absl::Duration kServerGrace = absl::Seconds(1);
 constexpr absl::Duration kSessionGrace = absl::Seconds(5);
+// Between two looks for clients that do not read.
+constexpr absl::Duration kMostStallPeriod = absl::Seconds(5);
 
 }  // namespace
 
@@ -39,6 +42,7 @@ Coordinator::Coordinator(const CoordinatorOptions& options)
                                           membership_.get(),
                                           &timer_,
                                           &metrics_,
+                                          &priors_,
                                           options_.drafter_deadline};
   generation_ =
       std::make_unique<GenerationService>(options_, environment, &catalog_);
@@ -46,6 +50,7 @@ Coordinator::Coordinator(const CoordinatorOptions& options)
       options_, &registry_, &metrics_registry_, membership_.get());
   AddBuildInfo(&metrics_registry_);
   AddNodeGauges();
+  CheckStalls();
 }
 
 Coordinator::~Coordinator() {
@@ -100,6 +105,14 @@ void Coordinator::AddNodeGauges() {
   }
 }
 
+void Coordinator::CheckStalls() {
+  MutexLock lock(&stall_mutex_);
+  if (stopping_) return;
+  generation_->CheckStalls(absl::Now());
+  timer_.ScheduleAfter(std::min(options_.client_stall / 4, kMostStallPeriod),
+                       [this] { CheckStalls(); });
+}
+
 HealthReport Coordinator::Health() const {
   const bool serving = !stopping_;
   const nlohmann::json json = {
@@ -114,6 +127,7 @@ absl::Status Coordinator::Shutdown(absl::Duration grace) {
   if (shut_down_) return shutdown_status_;
   shut_down_ = true;
   stopping_ = true;
+  { MutexLock lock(&stall_mutex_); }
   generation_->StopAccepting();
   if (server_ != nullptr) {
     server_->SetServing("", false);

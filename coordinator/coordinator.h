@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/base/mutex.h"
 #include "common/base/timer.h"
 #include "common/metrics/http_server.h"
 #include "common/metrics/metrics.h"
@@ -19,6 +20,7 @@
 #include "coordinator/model_catalog.h"
 #include "coordinator/options.h"
 #include "coordinator/registry.h"
+#include "coordinator/speculation_priors.h"
 
 namespace specwire::coordinator {
 
@@ -55,9 +57,13 @@ class Coordinator {
   absl::Status Listen();
   void AddNodeGauges();
   HealthReport Health() const;
+  // Drops clients that do not read, now and then.
+  void CheckStalls();
 
   const CoordinatorOptions options_;
   std::atomic<bool> stopping_ = false;
+  // Held by CheckStalls, so that Shutdown can wait for it.
+  Mutex stall_mutex_;
   bool shut_down_ = false;
   absl::Status shutdown_status_;
 
@@ -65,6 +71,7 @@ class Coordinator {
   CoordinatorMetrics metrics_;
   Registry registry_;
   ModelCatalog catalog_;
+  SpeculationPriors priors_;
   // Destroyed when sessions and membership, which use it or call it, are gone.
   TimerThread timer_;
   std::unique_ptr<GenerationService> generation_;

@@ -41,23 +41,45 @@ void DrafterView::OnRewind(int length) {
   BeginDebt(length);
 }
 
-void DrafterView::OnCommit(absl::Span<const int32_t> log, size_t size) {
+DrafterView::Comparison DrafterView::OnCommit(absl::Span<const int32_t> log,
+                                              size_t size) {
   messages_left_ += MessagesPerEvent();
+  const Comparison comparison = Compare(log, size);
+  if (num_given_ == 0 && !owes_) {
+    BeginDebt(static_cast<int>(log.size()));
+  }
+  return comparison;
+}
+
+DrafterView::Comparison DrafterView::OnWithheld(absl::Span<const int32_t> log,
+                                                size_t size) {
+  owes_ = false;
+  return Compare(log, size);
+}
+
+void DrafterView::OnResumed(int length) {
+  messages_left_ += MessagesPerEvent();
+  if (num_given_ == 0) BeginDebt(length);
+}
+
+DrafterView::Comparison DrafterView::Compare(absl::Span<const int32_t> log,
+                                             size_t size) {
   const absl::Span<const int32_t> tokens = log.subspan(log.size() - size);
   const size_t compared = std::min(tokens.size(), path_.size());
   const auto end = path_.begin() + static_cast<std::ptrdiff_t>(compared);
-  if (std::equal(path_.begin(), end, tokens.begin())) {
+  const auto matched = static_cast<int>(
+      std::mismatch(path_.begin(), end, tokens.begin()).first - path_.begin());
+  const Comparison comparison = {matched, static_cast<int>(compared)};
+  if (matched == comparison.compared) {
     path_.erase(path_.begin(), end);
-    num_given_ = std::max(0, num_given_ - static_cast<int>(compared));
+    num_given_ = std::max(0, num_given_ - matched);
   } else {
     // All that it sends before it sees this commit is on the wrong path.
     path_.clear();
     num_given_ = 0;
     fence_ = static_cast<int>(log.size());
   }
-  if (num_given_ == 0 && !owes_) {
-    BeginDebt(static_cast<int>(log.size()));
-  }
+  return comparison;
 }
 
 absl::StatusOr<DrafterView::Verdict> DrafterView::OnProposal(

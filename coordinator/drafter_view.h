@@ -38,6 +38,13 @@ class DrafterView {
     int64_t stale = 0;
   };
 
+  // Of the path's tokens that a commit could be compared with, the first
+  // `matched` were right.
+  struct Comparison {
+    int matched = 0;
+    int compared = 0;
+  };
+
   DrafterView(int vocab_size,
               int run_length,
               int window,
@@ -47,8 +54,14 @@ class DrafterView {
   void OnOpened(int length);
   // It was told to propose again from `length`, the log's end.
   void OnRewind(int length);
-  // It was sent the commit of the last `size` tokens of `log`.
-  void OnCommit(absl::Span<const int32_t> log, size_t size);
+  // The last `size` tokens of `log` were committed, and it was sent the commit.
+  // Returns how its path fared, as far as it went.
+  Comparison OnCommit(absl::Span<const int32_t> log, size_t size);
+  // The same for a commit that is kept from it: it owes nothing, and may owe
+  // nothing for what it was told before.
+  Comparison OnWithheld(absl::Span<const int32_t> log, size_t size);
+  // It was sent all that was kept from it, up to `length`, the log's end.
+  void OnResumed(int length);
   // A proposal of this stream came; `log` is prompt and completion so far.
   // INVALID_ARGUMENT naming the field if it is malformed or contradicts what
   // the drafter said or was told, RESOURCE_EXHAUSTED if there are too many: the
@@ -64,6 +77,7 @@ class DrafterView {
   int num_outstanding() const { return num_given_; }
 
  private:
+  Comparison Compare(absl::Span<const int32_t> log, size_t size);
   absl::Status Check(const Proposal& proposal, int length);
   // Of the ratio rule's distributions.
   absl::Status CheckDistributions(const Proposal& proposal) const;

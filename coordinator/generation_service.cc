@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/base/retry_delay.h"
 #include "common/base/status_macros.h"
 #include "common/rpc/convert.h"
 #include "common/rpc/server_stream.h"
@@ -24,6 +25,8 @@ constexpr size_t kMaxQueuedUnaryWork = 64;
 constexpr int kNumScoreWorkers = 4;
 constexpr size_t kMaxQueuedScores = 64;
 constexpr int kMaxDetokenizeIds = 1 << 20;
+// For whoever finds the coordinator full.
+constexpr absl::Duration kRetryDelay = absl::Seconds(1);
 
 // For calls that are refused at once.
 class RefusedHandler final : public WriterHandler {
@@ -39,8 +42,9 @@ absl::Time Deadline(const grpc::CallbackServerContext& context) {
 }
 
 absl::Status TooBusy() {
-  return absl::ResourceExhaustedError(
-      "the coordinator has too much to tokenize; try again later");
+  return WithRetryDelay(
+      absl::ResourceExhaustedError("the coordinator has too much to tokenize"),
+      kRetryDelay);
 }
 
 }  // namespace
@@ -104,6 +108,13 @@ std::shared_ptr<WriterHandler> GenerationService::StartSession(
     session->Begin(model.status());
     return handler;
   }
+  // Before any work is done for it.
+  if (absl::Status status =
+          environment_.registry->CheckRoom((*model)->info.model.model_digest);
+      !status.ok()) {
+    session->Begin(std::move(status));
+    return handler;
+  }
   RequestDefaults defaults;
   defaults.speculation = options_.speculation;
   defaults.credit = options_.credit;
@@ -128,10 +139,11 @@ absl::Status GenerationService::Admit() {
     return absl::UnavailableError("the coordinator is shutting down");
   }
   if (num_requests_ >= options_.max_concurrent_requests) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat(num_requests_,
-                     " requests are running, which is the "
-                     "coordinator's limit; try again later"));
+    return WithRetryDelay(
+        absl::ResourceExhaustedError(absl::StrCat(
+            num_requests_,
+            " requests are running, which is the coordinator's limit")),
+        kRetryDelay);
   }
   ++num_requests_;
   return absl::OkStatus();
@@ -174,6 +186,12 @@ std::vector<std::shared_ptr<Session>> GenerationService::Sessions() {
     }
   }
   return sessions;
+}
+
+void GenerationService::CheckStalls(absl::Time now) {
+  for (const std::shared_ptr<Session>& session : Sessions()) {
+    session->CheckStall(now, options_.client_stall);
+  }
 }
 
 grpc::ServerUnaryReactor* GenerationService::RunOnWorker(
@@ -221,8 +239,9 @@ grpc::ServerUnaryReactor* GenerationService::Score(
   });
   if (!queued) {
     OnRequestEnded();
-    finish(absl::ResourceExhaustedError(
-        "too many texts wait to be scored; try again later"));
+    finish(WithRetryDelay(
+        absl::ResourceExhaustedError("too many texts wait to be scored"),
+        kRetryDelay));
   }
   return reactor;
 }

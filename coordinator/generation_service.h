@@ -59,6 +59,8 @@ class GenerationService final : public v1::GenerationService::CallbackService {
   // A draft node has begun to take work: running requests may want it.
   void OnDrafterAvailable();
 
+  // Drops clients that do not read.
+  void CheckStalls(absl::Time now);
   // New Generate calls are refused with UNAVAILABLE.
   void StopAccepting();
   // Ends all requests with `status`.

@@ -36,6 +36,7 @@ struct Flags {
   int64_t patience_us = 0;
   double drafter_deadline_s = 0;
   double grace_s = 0;
+  double client_stall_s = 0;
   std::string log_level = "info";
   bool no_reflection = false;
 };
@@ -45,6 +46,7 @@ void AddFlags(CLI::App* app, Flags* flags) {
   flags->patience_us = absl::ToInt64Microseconds(options->speculation.patience);
   flags->drafter_deadline_s = absl::ToDoubleSeconds(options->drafter_deadline);
   flags->grace_s = absl::ToDoubleSeconds(options->grace);
+  flags->client_stall_s = absl::ToDoubleSeconds(options->client_stall);
   const auto add = [app](const char* name, auto* value, const char* help) {
     app->add_option(name, *value, help)->capture_default_str();
   };
@@ -63,7 +65,7 @@ void AddFlags(CLI::App* app, Flags* flags) {
                   "(default: two proposals, at least 8)");
   add("--patience_us",
       &flags->patience_us,
-      "how long a verifier waits for a proposal, in microseconds; -1 waits "
+      "longest that a verifier waits for a proposal, in microseconds; -1 waits "
       "without limit");
   add("--drafter_deadline",
       &flags->drafter_deadline_s,
@@ -74,6 +76,9 @@ void AddFlags(CLI::App* app, Flags* flags) {
   add("--credit",
       &options->credit,
       "tokens that are computed ahead of a client that does not read");
+  add("--client_stall",
+      &flags->client_stall_s,
+      "seconds after which a client that reads nothing is dropped");
   add("--workers", &options->num_workers, "threads that tokenize");
   add("--grace",
       &flags->grace_s,
@@ -87,10 +92,12 @@ void AddFlags(CLI::App* app, Flags* flags) {
 
 absl::StatusOr<CoordinatorOptions> CheckFlags(const Flags& flags) {
   CoordinatorOptions options = flags.options;
-  for (const double seconds : {flags.drafter_deadline_s, flags.grace_s}) {
+  for (const double seconds :
+       {flags.drafter_deadline_s, flags.grace_s, flags.client_stall_s}) {
     if (!std::isfinite(seconds)) {
       return absl::InvalidArgumentError(
-          "--drafter_deadline, --grace: must be finite numbers of seconds");
+          "--drafter_deadline, --grace, --client_stall: must be finite numbers "
+          "of seconds");
     }
   }
   options.reflection = !flags.no_reflection;
@@ -98,6 +105,7 @@ absl::StatusOr<CoordinatorOptions> CheckFlags(const Flags& flags) {
       std::max(options.speculation.window, 2 * options.speculation.run_length));
   options.drafter_deadline = absl::Seconds(flags.drafter_deadline_s);
   options.grace = absl::Seconds(flags.grace_s);
+  options.client_stall = absl::Seconds(flags.client_stall_s);
   options.speculation.patience = flags.patience_us == -1
                                      ? absl::InfiniteDuration()
                                      : absl::Microseconds(flags.patience_us);

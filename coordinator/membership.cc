@@ -208,6 +208,8 @@ absl::Status Membership::ProbeVerifier(const NodeInfo& node,
   SPECWIRE_ASSIGN_OR_RETURN(info.model, FromProto(response.model()));
   info.vocabulary_fingerprint = response.model().vocabulary_fingerprint();
   info.max_num_sequences = response.model().max_num_sequences();
+  info.max_queued_sequences =
+      std::max(response.model().max_queued_sequences(), 0);
   if (catalog_->Find(info.model.model_digest) == nullptr) {
     std::string tokenizer = response.tokenizer_chunk();
     while (reader->Read(&response)) {
@@ -246,7 +248,8 @@ absl::Status Membership::ProbeDrafter(const NodeInfo& node,
                             response.vocabulary_fingerprint(),
                             response.model_digest(),
                             response.max_model_len(),
-                            response.max_num_sequences()});
+                            response.max_num_sequences(),
+                            response.synthetic()});
   return absl::OkStatus();
 }
 

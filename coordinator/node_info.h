@@ -45,13 +45,20 @@ struct NodeLoad {
   int64_t kv_blocks_used = 0;
   int64_t kv_blocks_total = 0;
   int64_t progress = 0;
+  // Of num_sequences, those that wait for room.
+  int32_t num_waiting = 0;
+  // Blocks that are kept for their prefixes only.
+  int64_t kv_blocks_cached = 0;
 };
 
 // What a verifier serves.
 struct VerifierInfo {
   ModelInfo model;
   std::string vocabulary_fingerprint;
+  // 0: not told.
   int max_num_sequences = 0;
+  // That may wait beyond these.
+  int max_queued_sequences = 0;
 };
 
 // What a draft node's drafter is.
@@ -64,6 +71,8 @@ struct DrafterInfo {
   // 0: no limit.
   int max_model_len = 0;
   int max_num_sequences = 0;
+  // See Drafter.
+  bool synthetic = false;
 };
 
 // A node as the coordinator sees it.

@@ -47,6 +47,7 @@ absl::Status ValidateOptions(const CoordinatorOptions& options) {
   SPECWIRE_RETURN_IF_ERROR(
       CheckRange("max_requests", options.max_concurrent_requests, 1, 65536));
   SPECWIRE_RETURN_IF_ERROR(CheckRange("credit", options.credit, 1, 65536));
+  SPECWIRE_RETURN_IF_ERROR(CheckPositive("client_stall", options.client_stall));
   SPECWIRE_RETURN_IF_ERROR(CheckRange("workers", options.num_workers, 1, 256));
   SPECWIRE_RETURN_IF_ERROR(
       CheckPositive("report_interval", options.report_interval));

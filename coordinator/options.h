@@ -15,7 +15,8 @@ struct SpeculationDefaults {
   // How far a drafter works ahead of the last commit, run_length to kMaxWindow.
   // A request that asks for longer proposals gets at least two of them.
   int window = 8;
-  // How long a verifier waits for a proposal; InfiniteDuration is lock-step.
+  // Longest that a verifier waits for a proposal; whether it waits is decided
+  // from how drafts fare. InfiniteDuration is lock-step, which always waits.
   absl::Duration patience = absl::Milliseconds(10);
 };
 
@@ -33,9 +34,12 @@ struct CoordinatorOptions {
   absl::Duration drafter_deadline = absl::Seconds(2);
 
   // Generate calls at once; more are refused.
-  int max_concurrent_requests = 256;
+  int max_concurrent_requests = 8192;
   // Tokens that a verifier may commit beyond what a client has taken.
   int credit = 128;
+  // A client that has taken nothing for longer, though there is something to
+  // take, is dropped.
+  absl::Duration client_stall = absl::Seconds(60);
   // Threads that tokenize.
   int num_workers = 2;
 

@@ -72,11 +72,18 @@ class Registry {
   // Takes no new work until it has left. NOT_FOUND if there is no such node.
   absl::Status Drain(const std::string& node_id, absl::string_view reason);
 
-  // The node with the least work that serves the model, not in `exclude`;
-  // counts one sequence more on it. UNAVAILABLE with the reason if there is
-  // none.
-  absl::StatusOr<NodeInfo> AcquireVerifier(
-      const std::string& model_digest, const std::set<std::string>& exclude);
+  // A node that serves the model, not in `exclude`, with about the least work;
+  // of several with as little, requests of the same `affinity` (a hash of what
+  // they may share a cached prefix by; 0: nothing) get the same one. Counts one
+  // sequence more on it. UNAVAILABLE with the reason if there is none,
+  // RESOURCE_EXHAUSTED if all are full.
+  absl::StatusOr<NodeInfo> AcquireVerifier(const std::string& model_digest,
+                                           const std::set<std::string>& exclude,
+                                           uint64_t affinity = 0);
+  // RESOURCE_EXHAUSTED, with a retry delay, if no node that serves the model
+  // has room for another sequence, as far as is known here. OK if there is no
+  // such node.
+  absl::Status CheckRoom(const std::string& model_digest) const;
   // The same for a draft node that fits a vocabulary; `drafter` empty: any.
   absl::StatusOr<NodeInfo> AcquireDrafter(
       const std::string& vocabulary_fingerprint,
@@ -96,6 +103,10 @@ class Registry {
   std::vector<std::string> DrafterNames(
       const std::string& vocabulary_fingerprint) const;
   int CountDrafters(const std::string& vocabulary_fingerprint) const;
+  // Whether AcquireDrafter may return a synthetic drafter; `drafter` empty:
+  // any.
+  bool HasSyntheticDrafter(const std::string& vocabulary_fingerprint,
+                           const std::string& drafter) const;
   // Why no verifier (of a model, if a digest is given) takes work, in a
   // sentence.
   std::string WhyNoVerifier(const std::string& model_digest) const;

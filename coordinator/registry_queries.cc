@@ -4,18 +4,32 @@
 // happens to nodes is in registry.cc.
 
 #include <algorithm>
+#include <limits>
 #include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/retry_delay.h"
+#include "common/base/stable_hash.h"
 #include "coordinator/registry.h"
 
 namespace specwire::coordinator {
 namespace {
 
+// One part in so many more work than the least loaded node has is worth a
+// cached prefix.
+constexpr int kSlackShare = 8;
+// Places come free all the time.
+constexpr absl::Duration kRetryDelay = absl::Seconds(1);
+
 bool Fits(const DrafterInfo& drafter, const std::string& fingerprint) {
   return drafter.vocabulary_fingerprint.empty() ||
          drafter.vocabulary_fingerprint == fingerprint;
+}
+
+bool Serves(const NodeInfo& info, const std::string& model_digest) {
+  return info.state == NodeState::kServing && info.verifier.has_value() &&
+         info.verifier->model.model_digest == model_digest;
 }
 
 // Orders nodes by work: our own streams and what the node last reported,
@@ -24,29 +38,67 @@ int Work(const NodeInfo& info) {
   return std::max(info.num_running, info.load.num_sequences);
 }
 
+// The report is up to an interval old, so only our own streams are proof. What
+// other coordinators have there the node itself must refuse.
+bool IsFull(const NodeInfo& info) {
+  const int places =
+      info.verifier->max_num_sequences + info.verifier->max_queued_sequences;
+  return places > 0 && info.num_running >= places;
+}
+
+absl::Status AllFull() {
+  return WithRetryDelay(absl::ResourceExhaustedError("all verifiers are full"),
+                        kRetryDelay);
+}
+
 }  // namespace
 
 absl::StatusOr<NodeInfo> Registry::AcquireVerifier(
-    const std::string& model_digest, const std::set<std::string>& exclude) {
+    const std::string& model_digest,
+    const std::set<std::string>& exclude,
+    uint64_t affinity) {
   MutexLock lock(&mutex_);
-  Node* best = nullptr;
+  std::vector<Node*> able;
+  bool full = false;
+  int least = std::numeric_limits<int>::max();
   for (auto& [id, node] : nodes_) {
-    if (node.info.state != NodeState::kServing ||
-        !node.info.verifier.has_value() ||
-        node.info.verifier->model.model_digest != model_digest ||
-        exclude.contains(id)) {
+    if (!Serves(node.info, model_digest) || exclude.contains(id)) continue;
+    if (IsFull(node.info)) {
+      full = true;
       continue;
     }
-    if (best == nullptr || std::tuple(Work(node.info), node.age) <
-                               std::tuple(Work(best->info), best->age)) {
-      best = &node;
-    }
+    least = std::min(least, Work(node.info));
+    able.push_back(&node);
   }
-  if (best == nullptr) {
-    return absl::UnavailableError(WhyNoVerifierLocked(model_digest));
+  if (able.empty()) {
+    return full ? AllFull()
+                : absl::UnavailableError(WhyNoVerifierLocked(model_digest));
+  }
+  // Without affinity strictly the least work, of equals the oldest.
+  const int most = affinity == 0 ? least : least + 1 + least / kSlackShare;
+  const auto rank = [&](const Node* node) {
+    return std::tuple(
+        affinity == 0 ? 0 : StableHash(node->info.identity.name, affinity),
+        -node->age);
+  };
+  Node* best = nullptr;
+  for (Node* const node : able) {
+    if (Work(node->info) > most) continue;
+    if (best == nullptr || rank(node) > rank(best)) best = node;
   }
   ++best->info.num_running;
   return best->info;
+}
+
+absl::Status Registry::CheckRoom(const std::string& model_digest) const {
+  MutexLock lock(&mutex_);
+  bool full = false;
+  for (const auto& [id, node] : nodes_) {
+    if (!Serves(node.info, model_digest)) continue;
+    if (!IsFull(node.info)) return absl::OkStatus();
+    full = true;
+  }
+  return full ? AllFull() : absl::OkStatus();
 }
 
 absl::StatusOr<NodeInfo> Registry::AcquireDrafter(
@@ -147,6 +199,20 @@ int Registry::CountDrafters(const std::string& vocabulary_fingerprint) const {
     }
   }
   return count;
+}
+
+bool Registry::HasSyntheticDrafter(const std::string& vocabulary_fingerprint,
+                                   const std::string& drafter) const {
+  MutexLock lock(&mutex_);
+  for (const auto& [id, node] : nodes_) {
+    if (node.info.state == NodeState::kServing &&
+        node.info.drafter.has_value() && node.info.drafter->synthetic &&
+        Fits(*node.info.drafter, vocabulary_fingerprint) &&
+        (drafter.empty() || node.info.drafter->name == drafter)) {
+      return true;
+    }
+  }
+  return false;
 }
 
 std::string Registry::WhyNoVerifier(const std::string& model_digest) const {

@@ -12,9 +12,6 @@
 namespace specwire::coordinator {
 namespace {
 
-// Drafters that a request may lose before it stays plain.
-constexpr int kMaxDraftersLost = 8;
-
 // Adds 1 at `index`, growing `counts` as needed.
 void CountAt(std::vector<int64_t>* counts, int index) {
   if (counts->size() <= static_cast<size_t>(index)) {
@@ -71,13 +68,17 @@ RequestMachine::RequestMachine(RequestParams params, TokenJudge judge)
     : params_(std::move(params)),
       judge_(std::move(judge)),
       log_(params_.prompt),
-      patience_(params_.speculation.enabled ? params_.speculation.patience
-                                            : absl::ZeroDuration()),
       drafter_(params_.vocab_size,
                params_.speculation.run_length,
                params_.speculation.window,
                params_.speculation.rule) {
   log_.insert(log_.end(), params_.resumed.begin(), params_.resumed.end());
+  if (params_.speculation.enabled && params_.adapt.has_value()) {
+    control_.emplace(*params_.adapt, params_.speculation.run_length);
+    withholding_ = !control_->drafting();
+  }
+  patience_ =
+      params_.speculation.enabled ? WantedPatience() : absl::ZeroDuration();
   // Without credit nothing would ever be committed.
   params_.credit = std::max(params_.credit, 1);
   decode_until_ = static_cast<int64_t>(log_.size()) + params_.credit;
@@ -99,7 +100,7 @@ std::vector<Action> RequestMachine::Start() {
     Finish(absl::OkStatus(), FinishReason::kLength, std::nullopt, &actions);
     return actions;
   }
-  if (params_.speculation.enabled) {
+  if (params_.speculation.enabled && !withholding_) {
     OpenNextDrafter(&actions);
   }
   verifier_open_ = true;
@@ -112,7 +113,8 @@ std::vector<Action> RequestMachine::Start() {
   return actions;
 }
 
-std::vector<Action> RequestMachine::OnCommit(const Commit& commit) {
+std::vector<Action> RequestMachine::OnCommit(const Commit& commit,
+                                             const PassTimes& times) {
   Actions actions;
   if (finished_) {
     return actions;
@@ -122,6 +124,7 @@ std::vector<Action> RequestMachine::OnCommit(const Commit& commit) {
     MoveVerifier(status, &actions);
     return actions;
   }
+  committed_here_ = true;
   TakeCounters(commit.counters);
   const size_t known = log_.size() - static_cast<size_t>(commit.position);
   const size_t skip = std::min(known, commit.tokens.size());
@@ -136,7 +139,6 @@ std::vector<Action> RequestMachine::OnCommit(const Commit& commit) {
     const int32_t num_accepted = std::clamp(
         commit.num_accepted - first, 0, static_cast<int>(added.size()));
     CountPass(commit, first, num_accepted);
-    const int32_t position = static_cast<int32_t>(log_.size());
     const int32_t first_index = CompletionLength();
     log_.insert(log_.end(), added.begin(), added.end());
     actions.push_back(EmitTokens{first_index,
@@ -152,10 +154,8 @@ std::vector<Action> RequestMachine::OnCommit(const Commit& commit) {
       Finish(absl::OkStatus(), FinishReason::kLength, std::nullopt, &actions);
       return actions;
     }
-    if (commit.finish == FinishReason::kNone && drafter_open_) {
-      actions.push_back(SendCommit{source_, position, added});
-      drafter_.OnCommit(log_, added.size());
-      ArmTimer(&actions);
+    if (commit.finish == FinishReason::kNone) {
+      Adapt(commit, times, added.size(), &actions);
     }
   }
   if (commit.finish != FinishReason::kNone) {
@@ -286,10 +286,11 @@ std::vector<Action> RequestMachine::OnVerifierClosed(const absl::Status& status,
     return actions;
   }
   verifier_open_ = false;
-  Finish(could_open ? status
-                    : absl::UnavailableError(status.message().empty()
-                                                 ? "there is no verifier"
-                                                 : status.message()),
+  Finish(could_open || absl::IsResourceExhausted(status)
+             ? status
+             : absl::UnavailableError(status.message().empty()
+                                          ? "there is no verifier"
+                                          : status.message()),
          FinishReason::kError,
          std::nullopt,
          &actions);
@@ -310,7 +311,18 @@ void RequestMachine::MoveVerifier(const absl::Status& status,
            actions);
     return;
   }
+  ReopenVerifier(actions);
+}
+
+std::vector<Action> RequestMachine::OnVerifierRefused() {
+  Actions actions;
+  if (!finished_ && verifier_open_) ReopenVerifier(&actions);
+  return actions;
+}
+
+void RequestMachine::ReopenVerifier(Actions* actions) {
   verifier_open_ = true;
+  committed_here_ = false;
   sent_tokens_ = 0;
   verified_tokens_ = 0;
   counters_ = {};
@@ -320,121 +332,15 @@ void RequestMachine::MoveVerifier(const absl::Status& status,
       ToInt32(decode_until_),
       patience_,
       params_.speculation.enabled ? params_.speculation.window : 0});
-  if (drafter_open_) {
+  if (drafter_open_ && withholding_) {
+    // It knows too little to be told of the move; another is opened in time.
+    drafter_open_ = false;
+    actions->push_back(CloseDrafter{source_, /*lost=*/false});
+  } else if (drafter_open_) {
     const int32_t length = static_cast<int32_t>(log_.size());
     actions->push_back(SendRewind{source_, length});
     drafter_.OnRewind(length);
     ArmTimer(actions);
-  }
-}
-
-std::vector<Action> RequestMachine::OnProposal(const Proposal& proposal) {
-  Actions actions;
-  if (finished_) {
-    return actions;
-  }
-  const int64_t size = static_cast<int64_t>(proposal.tokens.size());
-  figures_.num_drafted_tokens += size;
-  if (!drafter_open_ || proposal.source != source_) {
-    figures_.num_stale_tokens += size;
-    return actions;
-  }
-  const absl::StatusOr<DrafterView::Verdict> verdict =
-      drafter_.OnProposal(proposal, log_);
-  if (!verdict.ok()) {
-    figures_.num_stale_tokens += size;
-    actions.push_back(CloseDrafter{source_});
-    ReplaceDrafter(&actions);
-    return actions;
-  }
-  figures_.num_overlapped_tokens += verdict->overlapped;
-  figures_.num_stale_tokens += verdict->stale;
-  // The drafter serves: waiting for it may pay.
-  SetPatience(params_.speculation.patience, &actions);
-  if (verdict->forward) {
-    sent_tokens_ += size;
-    actions.push_back(SendProposal{proposal});
-  }
-  ArmTimer(&actions);
-  return actions;
-}
-
-std::vector<Action> RequestMachine::OnDrafterClosed(int32_t source,
-                                                    const absl::Status&,
-                                                    bool could_open) {
-  Actions actions;
-  if (finished_ || !drafter_open_ || source != source_) {
-    return actions;
-  }
-  if (could_open) {
-    ReplaceDrafter(&actions);
-  } else {
-    drafter_open_ = false;
-    SetPatience(absl::ZeroDuration(), &actions);
-  }
-  return actions;
-}
-
-std::vector<Action> RequestMachine::OnDrafterAvailable() {
-  Actions actions;
-  if (!finished_ && verifier_open_ && params_.speculation.enabled &&
-      !drafter_open_ && drafters_lost_ <= kMaxDraftersLost) {
-    OpenNextDrafter(&actions);
-  }
-  return actions;
-}
-
-std::vector<Action> RequestMachine::OnDrafterTimeout(int32_t source,
-                                                     int64_t owed) {
-  Actions actions;
-  if (finished_ || !drafter_open_ || source != source_ || !drafter_.owes() ||
-      owed != drafter_.owed()) {
-    return actions;
-  }
-  actions.push_back(CloseDrafter{source_});
-  ReplaceDrafter(&actions);
-  return actions;
-}
-
-void RequestMachine::OpenNextDrafter(Actions* actions) {
-  drafter_open_ = true;
-  ++source_;
-  if (params_.speculation.rule == AcceptanceRule::kRatio) {
-    // Before it drafts anything: were it to begin with the first proposal,
-    // positions would have one or not by how fast it came.
-    SetPatience(params_.speculation.patience, actions);
-  }
-  actions->push_back(OpenDrafter{source_, log_});
-  drafter_.OnOpened(static_cast<int>(log_.size()));
-  ArmTimer(actions);
-}
-
-void RequestMachine::ReplaceDrafter(Actions* actions) {
-  drafter_open_ = false;
-  ++drafters_lost_;
-  const bool again = drafters_lost_ <= kMaxDraftersLost;
-  if (!again || params_.speculation.rule != AcceptanceRule::kRatio) {
-    SetPatience(absl::ZeroDuration(), actions);
-  }
-  if (again) {
-    OpenNextDrafter(actions);
-  }
-}
-
-void RequestMachine::SetPatience(absl::Duration patience, Actions* actions) {
-  if (patience == patience_) {
-    return;
-  }
-  patience_ = patience;
-  SendDecodeTune tune;
-  tune.patience = patience;
-  actions->push_back(tune);
-}
-
-void RequestMachine::ArmTimer(Actions* actions) {
-  if (drafter_.owes() && drafter_.owed() != armed_) {
-    armed_ = drafter_.owed();
-    actions->push_back(ArmDrafterTimer{source_, armed_});
   }
 }
 

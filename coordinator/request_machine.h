@@ -14,6 +14,7 @@
 #include "common/drafting/messages.h"
 #include "common/sampling/params.h"
 #include "coordinator/drafter_view.h"
+#include "coordinator/speculation_control.h"
 
 namespace specwire::coordinator {
 
@@ -45,6 +46,10 @@ struct RequestParams {
   std::vector<int32_t> stop_token_ids;
   bool ignore_eos = false;
   SpeculationSettings speculation;
+  // Set: whether to draft, and to wait for drafts, is decided from how they
+  // fare; `speculation.patience` is then the most that a step waits. Not under
+  // the ratio rule.
+  std::optional<SpeculationStart> adapt = std::nullopt;
   // The target's vocabulary; draft tokens outside it are a drafter's fault.
   int vocab_size = 0;
   // Tokens that a verifier may commit beyond what the client has taken.
@@ -112,6 +117,8 @@ struct SendRewind {
 struct CloseVerifier {};
 struct CloseDrafter {
   int32_t source = 0;
+  // It failed: it is not to be opened again for this request.
+  bool lost = true;
 };
 // Call OnDrafterTimeout(source, owed) if it is still owed after the drafter
 // deadline.
@@ -149,6 +156,13 @@ using Action = std::variant<OpenVerifier,
                             EmitTokens,
                             FinishRequest>;
 
+// When a pass ran, by its verifier's clock.
+struct PassTimes {
+  // From the end of the pass before to the start of this one.
+  absl::Duration wait;
+  absl::Duration verify;
+};
+
 // Judges stop texts, which take a tokenizer: called once for each completion
 // token that was not resumed, in order. True: the token completes a stop text
 // and is the last. Tokens that end the request by themselves (EOS, a stop
@@ -175,7 +189,8 @@ class RequestMachine {
 
   // From the Decode stream that the latest OpenVerifier opened. A commit with a
   // gap, or one that contradicts the log, loses the verifier.
-  std::vector<Action> OnCommit(const Commit& commit);
+  std::vector<Action> OnCommit(const Commit& commit,
+                               const PassTimes& times = {});
   // The stream ended, or could not be opened. UNAVAILABLE, INTERNAL, UNKNOWN,
   // ABORTED and CANCELLED move the request to another verifier, at most
   // max_moves times; other codes fail it, and so does UNAVAILABLE before
@@ -183,6 +198,10 @@ class RequestMachine {
   // (`could_open` false: there is no verifier to try).
   std::vector<Action> OnVerifierClosed(const absl::Status& status,
                                        bool could_open);
+
+  // The verifier had no room for the sequence: another is tried. Not a loss.
+  // REQUIRES: !committed_here().
+  std::vector<Action> OnVerifierRefused();
 
   // From the Draft stream numbered `source`; those of earlier streams are
   // dropped and counted. A malformed proposal, or a flood, loses the drafter.
@@ -203,8 +222,12 @@ class RequestMachine {
   // Prompt and completion.
   absl::Span<const int32_t> log() const { return log_; }
   bool finished() const { return finished_; }
+  // The present verifier has committed something.
+  bool committed_here() const { return committed_here_; }
   // Complete once finished.
   const SpeculationFigures& figures() const { return figures_; }
+  // How drafts fared; nothing unless it adapts.
+  std::optional<SpeculationEstimates> estimates() const;
 
  private:
   using Actions = std::vector<Action>;
@@ -221,6 +244,17 @@ class RequestMachine {
   // num_accepted of these are accepted draft tokens.
   void CountPass(const Commit& commit, int first, int num_accepted);
   void TakeCounters(const DecodeCounters& counters);
+  // Tells the drafter, unless it is left alone, of the last `size` tokens.
+  void TellDrafter(size_t size, Actions* actions);
+  // Takes a pass into account: begins or ends to leave the drafter alone.
+  void Adapt(const Commit& commit,
+             const PassTimes& times,
+             size_t size,
+             Actions* actions);
+  // How long a step should wait while a drafter serves.
+  absl::Duration WantedPatience() const;
+  // Opens another verifier with the log so far.
+  void ReopenVerifier(Actions* actions);
   // A verifier was lost for the reason given.
   void MoveVerifier(const absl::Status& status, Actions* actions);
   void OpenNextDrafter(Actions* actions);
@@ -244,6 +278,7 @@ class RequestMachine {
 
   // The Decode stream; open from Start() on.
   bool verifier_open_ = false;
+  bool committed_here_ = false;
   int verifiers_lost_ = 0;
   absl::Duration patience_;
   int64_t decode_until_ = 0;
@@ -258,6 +293,15 @@ class RequestMachine {
   int drafters_lost_ = 0;
   DrafterView drafter_;
   int64_t armed_ = 0;
+
+  // Whether drafts are worth it; absent: they are.
+  std::optional<SpeculationControl> control_;
+  // The drafter is left alone: commits are kept from it, and none is opened.
+  bool withholding_ = false;
+  // Length of the log that the drafter has been told.
+  size_t told_ = 0;
+  // The verifier had nothing to verify when the latest pass ended.
+  bool was_due_ = false;
 };
 
 }  // namespace specwire::coordinator

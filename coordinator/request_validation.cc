@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/random_id.h"
+#include "common/base/stable_hash.h"
 #include "common/base/status_macros.h"
 #include "common/rpc/convert.h"
 #include "common/text/text_segment.h"
@@ -17,6 +18,11 @@ namespace {
 
 constexpr size_t kMaxRequestIdLength = 128;
 constexpr int kMaxPriority = 100;
+// Long enough to tell prompts apart, short enough to lie in the part that they
+// share.
+constexpr size_t kAffinityTokens = 64;
+// Verifiers share prompts in whole blocks of so many tokens.
+constexpr size_t kBlockTokens = 16;
 // A verifier commits so many tokens at most, and a window of drafts, beyond
 // what the coordinator has judged, where a stop text may end the request.
 constexpr int kStopCredit = 32;
@@ -88,14 +94,14 @@ absl::Status CheckPrompt(const v1::GenerateRequest& request) {
   return Invalid("prompt: missing; set one of text, token_ids and chat");
 }
 
-absl::Status CheckNotOffered(const v1::GenerateRequest& request) {
+absl::Status CheckNumbers(const v1::GenerateRequest& request) {
   SPECWIRE_RETURN_IF_ERROR(
       CheckRange("priority", request.priority(), -kMaxPriority, kMaxPriority));
-  if (request.priority() != 0) {
-    return Invalid("priority: ",
-                   request.priority(),
-                   " is not supported yet; leave it out or pass 0");
-  }
+  SPECWIRE_RETURN_IF_ERROR(
+      CheckRange("cache_salt: number of bytes",
+                 static_cast<int64_t>(request.cache_salt().size()),
+                 0,
+                 kMaxTenantSaltBytes));
   if (request.has_logprobs()) {
     SPECWIRE_RETURN_IF_ERROR(
         CheckRange("logprobs", request.logprobs(), 0, kMaxLogprobs));
@@ -258,6 +264,21 @@ SpeculationSettings FillSpeculation(const v1::Speculation& wanted,
   return settings;
 }
 
+// 0 for a prompt that is too short to share anything.
+uint64_t Affinity(absl::Span<const int32_t> prompt,
+                  const std::string& cache_salt) {
+  // The last token is computed in any case.
+  const size_t blocks = (prompt.size() - 1) / kBlockTokens;
+  if (blocks == 0) return 0;
+  const absl::Span<const int32_t> start =
+      prompt.first(std::min(blocks * kBlockTokens, kAffinityTokens));
+  const uint64_t hash =
+      StableHash(absl::string_view(reinterpret_cast<const char*>(start.data()),
+                                   start.size() * sizeof(int32_t)),
+                 StableHash(cache_salt));
+  return std::max<uint64_t>(hash, 1);
+}
+
 absl::Status CheckDrafter(const std::string& drafter,
                           const std::vector<std::string>& served) {
   if (drafter.empty() || drafter == kNoDrafter ||
@@ -375,7 +396,7 @@ absl::Status CheckTokenIds(absl::Span<const int32_t> ids,
 absl::Status CheckGenerateFields(const v1::GenerateRequest& request) {
   SPECWIRE_RETURN_IF_ERROR(CheckRequestId(request.request_id()));
   SPECWIRE_RETURN_IF_ERROR(CheckPrompt(request));
-  SPECWIRE_RETURN_IF_ERROR(CheckNotOffered(request));
+  SPECWIRE_RETURN_IF_ERROR(CheckNumbers(request));
   SPECWIRE_RETURN_IF_ERROR(CheckResume(request));
   SPECWIRE_RETURN_IF_ERROR(CheckSpeculation(request.speculation()));
   if (request.stop().has_max_tokens() && request.stop().max_tokens() < 1) {
@@ -473,6 +494,15 @@ absl::StatusOr<CheckedRequest> BuildRequest(
   checked.params.ignore_eos = checked.stop.ignore_eos;
   checked.params.vocab_size = vocab_size;
   checked.params.credit = defaults.credit;
+  // A request that names its patience gets it; lock-step waits for every draft.
+  if (checked.params.speculation.enabled && rule == AcceptanceRule::kCoupled &&
+      !request.speculation().has_patience_us() &&
+      checked.params.speculation.patience != absl::InfiniteDuration()) {
+    checked.params.adapt.emplace();
+  }
+  checked.priority = request.priority();
+  checked.cache_salt = request.cache_salt();
+  checked.affinity = Affinity(checked.params.prompt, checked.cache_salt);
   if (!checked.stop.stop.empty()) {
     checked.params.credit = std::min(
         defaults.credit, kStopCredit + checked.params.speculation.window);

@@ -38,6 +38,13 @@ struct CheckedRequest {
   std::optional<int> prompt_logprobs = std::nullopt;
   // The prompt's text, if it is to be repeated.
   std::optional<std::string> echo = std::nullopt;
+  // Higher runs first.
+  int priority = 0;
+  // Separates tenants.
+  std::string cache_salt = "";
+  // Requests whose prompts begin alike, and no others but by chance, have the
+  // same.
+  uint64_t affinity = 0;
   // Independent completions; more than one only if none is resumed.
   int num_choices = 1;
 };

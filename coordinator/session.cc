@@ -92,8 +92,10 @@ void Session::Start(absl::StatusOr<CheckedRequest> request) {
       environment_.metrics->ForModel(request_->model->info.model.name);
   model_metrics_->prompt_tokens->Increment(
       static_cast<double>(request_->params.prompt.size()));
-  untaken_.push_back({});
-  sender_->Send(MakeStarted(*request_));
+  NoteUntaken({});
+  v1::GenerateResponse started = MakeStarted(*request_);
+  started.mutable_started()->set_synthetic(IsSynthetic());
+  sender_->Send(std::move(started));
   if (std::optional<v1::GenerateResponse> prompt = MakePrompt(*request_)) {
     OnPrompt(*std::move(prompt));
   }
@@ -113,15 +115,23 @@ void Session::Start(absl::StatusOr<CheckedRequest> request) {
   }
 }
 
+bool Session::IsSynthetic() const {
+  const VerifierInfo& model = request_->model->info;
+  return model.model.synthetic ||
+         (request_->params.speculation.enabled &&
+          environment_.registry->HasSyntheticDrafter(
+              model.vocabulary_fingerprint, request_->drafter));
+}
+
 void Session::OnDelta(int choice, int num_tokens, v1::GenerateResponse delta) {
   if (ended_) return;
-  untaken_.push_back({choice, num_tokens});
+  NoteUntaken({choice, num_tokens});
   sender_->Send(std::move(delta));
 }
 
 void Session::OnPrompt(v1::GenerateResponse prompt) {
   if (ended_) return;
-  untaken_.push_back({});
+  NoteUntaken({});
   sender_->Send(std::move(prompt));
 }
 
@@ -136,7 +146,7 @@ void Session::OnEnded(int choice,
     End(status, std::move(finished));
     return;
   }
-  untaken_.push_back({choice, 0});
+  NoteUntaken({choice, 0});
   sender_->Send(*std::move(finished));
 }
 
@@ -161,7 +171,10 @@ void Session::End(const absl::Status& status,
   // Of a request that was refused the caller hears enough.
   if (request_.has_value()) LogEnd(status);
   if (on_end_ != nullptr) std::exchange(on_end_, nullptr)();
-  if (last.has_value()) sender_->Send(*std::move(last));
+  if (last.has_value()) {
+    NoteUntaken({});
+    sender_->Send(*std::move(last));
+  }
   sender_->Finish(status);
 }
 
@@ -197,16 +210,33 @@ void Session::LogEnd(const absl::Status& status) const {
       absl::FormatDuration(absl::Now() - arrival_));
 }
 
+void Session::NoteUntaken(Untaken untaken) {
+  if (untaken_.empty()) untaken_since_ = absl::Now();
+  untaken_.push_back(untaken);
+}
+
+void Session::CheckStall(absl::Time now, absl::Duration limit) {
+  if (now - untaken_since_.load() <= limit) return;
+  // The call may have ended well for us: its messages still wait for whoever
+  // does not read them.
+  const absl::Status status = absl::AbortedError(absl::StrCat(
+      "the client has read nothing for ", absl::FormatDuration(limit)));
+  Fail(status);
+  Post([this, status] { sender_->Cancel(status); });
+}
+
 void Session::OnClientTook() {
   if (untaken_.empty()) return;
   const Untaken taken = untaken_.front();
   untaken_.pop_front();
+  untaken_since_ = untaken_.empty() ? absl::InfiniteFuture() : absl::Now();
   if (ended_ || taken.num_tokens == 0) return;
   choices_[static_cast<size_t>(taken.choice)]->OnClientTook(taken.num_tokens);
 }
 
 void Session::OnClientClosed(const absl::Status& status) {
   untaken_.clear();
+  untaken_since_ = absl::InfiniteFuture();
   End(status.ok() ? absl::CancelledError("the client has gone") : status);
 }
 

@@ -53,9 +53,19 @@ class Session final : public ChoiceHost {
   void Fail(const absl::Status& status);
   // A draft node has begun to take work.
   void OnDrafterAvailable();
+  // Drops the client if it has taken nothing for longer than `limit` though
+  // there was something to take.
+  void CheckStall(absl::Time now, absl::Duration limit);
 
  private:
   class ClientHandler;
+
+  // A message that flow control has not taken: the choice that it tells of and
+  // that choice's completion tokens told up to and including it; 0: none.
+  struct Untaken {
+    int choice = 0;
+    int num_tokens = 0;
+  };
 
   void Post(absl::AnyInvocable<void()> task) override;
 
@@ -66,12 +76,16 @@ class Session final : public ChoiceHost {
                const absl::Status& status,
                std::optional<v1::GenerateResponse> finished) override;
   void Start(absl::StatusOr<CheckedRequest> request);
+  // Whether the request's tokens, or its drafts, may be made up.
+  bool IsSynthetic() const;
   // Ends the call, and with it the choices that have not ended. Tells the
   // client `last`, if there is such a message, and the status.
   void End(const absl::Status& status,
            std::optional<v1::GenerateResponse> last = std::nullopt);
   void LogEnd(const absl::Status& status) const;
 
+  // A message goes to the client.
+  void NoteUntaken(Untaken untaken);
   void OnClientTook();
   void OnClientClosed(const absl::Status& status);
 
@@ -88,14 +102,11 @@ class Session final : public ChoiceHost {
   bool ended_ = false;
   // For threads that are not the strand's.
   std::atomic<bool> gone_ = false;
-  // For each message that flow control has not taken, the choice that it tells
-  // of and that choice's completion tokens told up to and including it; 0:
-  // none.
-  struct Untaken {
-    int choice = 0;
-    int num_tokens = 0;
-  };
+  // In the order in which they were sent.
   std::deque<Untaken> untaken_;
+  // Since when the client has taken nothing; InfiniteFuture while there is
+  // nothing to take. For CheckStall, from any thread.
+  std::atomic<absl::Time> untaken_since_ = absl::InfiniteFuture();
 
   // Last: its tasks use the rest.
   Strand strand_;

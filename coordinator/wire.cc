@@ -46,6 +46,8 @@ v1::DecodeRequest MakeDecodeOpen(const CheckedRequest& request,
   if (request.prompt_logprobs.has_value() && choice == 0) {
     out->set_prompt_logprobs(*request.prompt_logprobs);
   }
+  out->set_priority(request.priority);
+  out->set_tenant_salt(request.cache_salt);
   out->set_source(open.source);
   out->set_decode_until(open.decode_until);
   out->set_patience_us(PatienceUs(open.patience));
@@ -87,6 +89,8 @@ v1::DraftRequest MakeDraftOpen(const CheckedRequest& request,
   out->set_run_length(request.params.speculation.run_length);
   out->set_window(request.params.speculation.window);
   out->set_vocab_size(request.params.vocab_size);
+  out->set_priority(request.priority);
+  out->set_tenant_salt(request.cache_salt);
   if (request.stop.min_tokens > 0) {
     out->set_min_tokens(request.stop.min_tokens);
     Assign(out->mutable_end_token_ids(), request.stop.stop_token_ids);

@@ -276,6 +276,7 @@ v1::ModelDescription ToProto(const ModelInfo& info,
   message.mutable_eos_token_ids()->Assign(info.eos_ids.begin(),
                                           info.eos_ids.end());
   message.set_max_num_sequences(max_num_sequences);
+  message.set_synthetic(info.synthetic);
   return message;
 }
 
@@ -321,6 +322,7 @@ absl::StatusOr<ModelInfo> FromProto(const v1::ModelDescription& message) {
   info.vocab_size = message.vocab_size();
   info.max_model_len = message.max_model_len();
   info.eos_ids = ToVector<int32_t>(message.eos_token_ids());
+  info.synthetic = message.synthetic();
   return info;
 }
 
@@ -381,7 +383,6 @@ absl::Status CheckSequence(int32_t choice, absl::string_view tenant_salt) {
     return absl::InvalidArgumentError(
         absl::StrCat("choice: ", choice, " is negative"));
   }
-  constexpr size_t kMaxTenantSaltBytes = 64;
   if (tenant_salt.size() > kMaxTenantSaltBytes) {
     return absl::InvalidArgumentError(absl::StrCat("tenant_salt: ",
                                                    tenant_salt.size(),

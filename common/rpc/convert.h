@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -24,6 +25,9 @@
 // Tokenizer::Create).
 
 namespace specwire {
+
+// Longest salt that separates tenants.
+inline constexpr size_t kMaxTenantSaltBytes = 64;
 
 // Limits of lists, as types.proto states them; kMaxLogitBiases stands in
 // common/sampling/params.h.

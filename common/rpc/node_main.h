@@ -102,8 +102,10 @@ void SetThread(Thread* thread, const Cache* cache, NodeParts* parts) {
   parts->load = [thread, cache] {
     v1::NodeLoad load;
     load.set_num_sequences(thread->num_sequences());
+    load.set_num_waiting(thread->num_waiting());
     load.set_kv_blocks_used(cache->kv_blocks_used());
     load.set_kv_blocks_total(cache->kv_blocks_total());
+    load.set_kv_blocks_cached(cache->kv_blocks_cached());
     load.set_progress(thread->progress());
     return load;
   };

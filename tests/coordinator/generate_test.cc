@@ -290,6 +290,41 @@ TEST(GenerateTest, SlowReaderIsHeldBackByCredit) {
   EXPECT_TRUE(Eventually([&] { return verifier->num_open() == 0; }));
 }
 
+TEST(GenerateTest, AClientThatNeverReadsIsDropped) {
+  CoordinatorOptions options = InProcessCluster::PatientOptions();
+  options.credit = 32;
+  options.client_stall = absl::Milliseconds(500);
+  InProcessCluster cluster(options);
+  FakeVerifierOptions verifier_options;
+  verifier_options.model.max_model_len = 400000;
+  FakeVerifier* verifier = cluster.AddVerifier(verifier_options);
+  ASSERT_TRUE(cluster.WaitServing(1, 0));
+  // A transport window that does not grow with the bandwidth.
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  const auto stub = v1::GenerationService::NewStub(
+      grpc::CreateCustomChannel(cluster.coordinator()->address(),
+                                grpc::InsecureChannelCredentials(),
+                                arguments));
+  grpc::ClientContext context;
+  context.set_deadline(absl::ToChronoTime(absl::Now() + absl::Seconds(60)));
+  const auto reader = stub->Generate(&context, GreedyRequest("hello", 300000));
+  ASSERT_TRUE(Eventually([&] { return verifier->num_open() == 1; }));
+  // Others are served meanwhile.
+  ExpectComplete(cluster.Generate(GreedyRequest("hello", 50)), "hello", 50);
+  EXPECT_TRUE(Eventually(
+      [&] {
+        return verifier->num_open() == 0 &&
+               cluster.coordinator()->num_requests() == 0;
+      },
+      absl::Seconds(40)));
+  EXPECT_EQ(cluster.Metric("specwire_request_failure_total", "ABORTED"), 1);
+  v1::GenerateResponse response;
+  while (reader->Read(&response)) {
+  }
+  EXPECT_FALSE(reader->Finish().ok());
+}
+
 TEST(GenerateTest, HundredRequestsAtOnce) {
   InProcessCluster cluster;
   FakeVerifier* first = cluster.AddVerifier();

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/registry.h"
 
+#include <map>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/retry_delay.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -318,6 +321,57 @@ TEST_F(RegistryTest, SaysWhyNoVerifierServes) {
   registry_.CheckSilence(kStart + absl::Seconds(9));
   EXPECT_THAT(registry_.WhyNoVerifier("d"), HasSubstr("'v' is suspect"));
   EXPECT_THAT(registry_.WhyNoVerifier("e"), HasSubstr("no other verifier"));
+}
+
+TEST_F(RegistryTest, AFullVerifierTakesNoMore) {
+  VerifierInfo info = Verifier("digest");
+  info.max_num_sequences = 1;
+  info.max_queued_sequences = 1;
+  const auto first = JoinVerifier("one", 1, info);
+  EXPECT_TRUE(registry_.CheckRoom("digest").ok());
+  ASSERT_TRUE(registry_.AcquireVerifier("digest", {}).ok());
+  ASSERT_TRUE(registry_.AcquireVerifier("digest", {}).ok());
+  for (const absl::Status& status :
+       {registry_.CheckRoom("digest"),
+        registry_.AcquireVerifier("digest", {}).status()}) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+    EXPECT_TRUE(RetryDelay(status).has_value());
+  }
+  // That there is none at all is another matter.
+  EXPECT_TRUE(registry_.CheckRoom("other").ok());
+  JoinVerifier("two", 2, info);
+  EXPECT_TRUE(registry_.CheckRoom("digest").ok());
+  EXPECT_EQ(registry_.AcquireVerifier("digest", {})->identity.name, "two");
+  registry_.Release(first.node_id);
+  EXPECT_EQ(registry_.AcquireVerifier("digest", {})->identity.name, "one");
+}
+
+TEST_F(RegistryTest, RequestsOfOneAffinityShareANodeWhileWorkIsEven) {
+  for (int i = 1; i <= 4; ++i) {
+    JoinVerifier(absl::StrCat("v", i), i, Verifier("digest"));
+  }
+  std::set<std::string> used;
+  for (uint64_t affinity = 1; affinity <= 64; ++affinity) {
+    const std::string first =
+        registry_.AcquireVerifier("digest", {}, affinity)->node_id;
+    registry_.Release(first);
+    const std::string second =
+        registry_.AcquireVerifier("digest", {}, affinity)->node_id;
+    registry_.Release(second);
+    EXPECT_EQ(first, second);
+    used.insert(first);
+  }
+  EXPECT_EQ(used.size(), 4);
+  // Never at the price of much more work.
+  std::map<std::string, int> work;
+  for (int i = 0; i < 40; ++i) {
+    ++work[registry_.AcquireVerifier("digest", {}, 5)->node_id];
+  }
+  for (const auto& [node, count] : work) {
+    EXPECT_LE(count, 14) << node;
+    EXPECT_GE(count, 6) << node;
+  }
+  EXPECT_EQ(work.size(), 4);
 }
 
 }  // namespace

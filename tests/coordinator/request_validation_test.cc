@@ -250,7 +250,9 @@ INSTANTIATE_TEST_SUITE_P(
            r->add_resume_token_ids(1);
          },
          {"n:", "2"}},
-        {"Priority", [](Request* r) { r->set_priority(1); }, {"priority"}},
+        {"CacheSaltTooLong",
+         [](Request* r) { r->set_cache_salt(std::string(65, 's')); },
+         {"cache_salt", "0 to 64"}},
         {"PriorityOutOfRange", [](Request* r) { r->set_priority(101); },
          {"priority", "-100 to 100"}},
         {"RequestIdTooLong",

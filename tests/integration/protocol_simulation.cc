@@ -24,6 +24,11 @@ coordinator::RequestParams Simulation::MakeParams(const Settings& settings) {
   params.speculation.patience = settings.patience;
   params.speculation.rule =
       settings.ratio ? AcceptanceRule::kRatio : AcceptanceRule::kCoupled;
+  if (settings.adapt) {
+    params.adapt.emplace();
+    params.adapt->estimates.pays = settings.pays;
+    params.adapt->first_attempt = settings.first_attempt;
+  }
   params.vocab_size = kToyVocabulary;
   params.credit = settings.credit;
   params.max_moves = settings.max_moves;
@@ -202,8 +207,8 @@ void Simulation::Do(const coordinator::CloseDrafter& action) {
     Fail("the wrong drafter was closed");
   }
   drafter_open_ = false;
-  dismissed_ = true;
-  ++outcome_.drafters_lost;
+  dismissed_ = action.lost;
+  outcome_.drafters_lost += action.lost ? 1 : 0;
 }
 
 void Simulation::Do(const coordinator::ArmDrafterTimer& action) {

@@ -49,6 +49,13 @@ Settings DrawSettings(Rng* rng, Broken broken) {
     s.window = s.run_length;
     s.patience = absl::InfiniteDuration();
   }
+  s.adapt = s.patience != absl::InfiniteDuration() && rng->Chance(.5);
+  if (s.adapt) {
+    s.pays = rng->Chance(.5);
+    s.first_attempt = rng->Pick({1, 2, 5, 20});
+    // Long enough to pause, try again and pause again.
+    s.max_tokens += rng->Pick({0, 0, 100, 200});
+  }
   return s;
 }
 
@@ -61,6 +68,12 @@ std::string Describe(const Settings& s) {
                       s.window,
                       " patience=",
                       absl::FormatDuration(s.patience),
+                      " adapt=",
+                      s.adapt,
+                      " pays=",
+                      s.pays,
+                      " first_attempt=",
+                      s.first_attempt,
                       " ratio=",
                       s.ratio,
                       " quality=",

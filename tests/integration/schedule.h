@@ -43,6 +43,11 @@ struct Settings {
   // Needs timers: messages of the drafter are dropped or mangled.
   double mute = 0;
   double nonsense = 0;
+  // The request machine decides when to draft and to wait; what is known of the
+  // drafter at the start.
+  bool adapt = false;
+  bool pays = true;
+  int first_attempt = 1;
   // Commits are repeated, or garbled in ways that show.
   double mad_verifier = 0;
 };

@@ -222,7 +222,9 @@ void Simulation::FromVerifier(Commit commit) {
     Send(kToCoordinatorV, verifier_stream_, [this, what] {
       const size_t before = machine_.log().size();
       const int stream = verifier_stream_;
-      const std::vector<Action> actions = machine_.OnCommit(what);
+      const std::vector<Action> actions = machine_.OnCommit(
+          what,
+          {.wait = absl::Microseconds(300), .verify = absl::Milliseconds(2)});
       if (machine_.log().size() > before) {
         ++passes_;
         accepted_ +=

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// A request machine that leaves a drafter alone whose drafts do not pay.
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "coordinator/request_machine.h"
+#include "gtest/gtest.h"
+
+namespace specwire::coordinator {
+namespace {
+
+constexpr int kPrompt = 3;
+
+RequestParams Params() {
+  RequestParams params;
+  params.prompt = {1, 2, 3};
+  params.max_tokens = 5000;
+  params.speculation.run_length = 2;
+  params.speculation.window = 4;
+  params.speculation.patience = absl::Milliseconds(10);
+  params.adapt.emplace();
+  params.vocab_size = 100;
+  params.credit = 10000;
+  return params;
+}
+
+// Plays a verifier that commits token 7 for ever, plainly, and a drafter that
+// answers whatever it is told with a run of `draft`.
+class Play {
+ public:
+  explicit Play(RequestParams params = Params()) : machine_(std::move(params)) {
+    Take(machine_.Start());
+  }
+
+  void Step() {
+    Commit commit;
+    commit.position = static_cast<int32_t>(machine_.log().size());
+    commit.tokens = {7};
+    if (!pending_.empty() && patience_ > absl::ZeroDuration()) {
+      // The verifier checks what it has.
+      const bool right = pending_[0] == 7;
+      commit.num_proposed = static_cast<int32_t>(pending_.size());
+      commit.num_accepted = right ? commit.num_proposed : 0;
+      commit.tokens.assign(right ? pending_.size() + 1 : 1, 7);
+      verified_ += commit.num_proposed;
+      pending_.clear();
+    }
+    stale_ += static_cast<int64_t>(pending_.size());
+    pending_.clear();
+    commit.counters.stale = stale_;
+    Take(machine_.OnCommit(
+        commit,
+        {.wait = absl::Microseconds(200), .verify = absl::Milliseconds(2)}));
+  }
+  // The drafter answers what it has been told.
+  void Answer(int32_t draft) {
+    if (!told_) return;
+    told_ = false;
+    Proposal proposal;
+    proposal.source = source_;
+    proposal.position = told_length_;
+    proposal.based_on = told_length_;
+    proposal.tokens = {draft, draft};
+    Take(machine_.OnProposal(proposal));
+  }
+
+  void Take(const std::vector<Action>& actions) {
+    for (const Action& action : actions) {
+      if (const auto* open = std::get_if<OpenDrafter>(&action)) {
+        source_ = open->source;
+        told_length_ = static_cast<int32_t>(open->tokens.size());
+        told_ = true;
+        ++opened;
+      } else if (const auto* commit = std::get_if<SendCommit>(&action)) {
+        // Without a gap.
+        EXPECT_EQ(commit->position, told_length_);
+        told_length_ =
+            commit->position + static_cast<int32_t>(commit->tokens.size());
+        told_ = true;
+        ++commits;
+      } else if (const auto* proposal = std::get_if<SendProposal>(&action)) {
+        pending_ = proposal->proposal.tokens;
+      } else if (const auto* tune = std::get_if<SendDecodeTune>(&action)) {
+        patience_ = tune->patience.value_or(patience_);
+      } else if (const auto* verifier = std::get_if<OpenVerifier>(&action)) {
+        patience_ = verifier->patience;
+        pending_.clear();
+        stale_ = 0;
+      } else if (const auto* close = std::get_if<CloseDrafter>(&action)) {
+        told_ = false;
+        lost += close->lost ? 1 : 0;
+      } else if (std::holds_alternative<SendRewind>(action)) {
+        told_ = true;
+      }
+    }
+  }
+
+  RequestMachine& machine() { return machine_; }
+  absl::Duration patience() const { return patience_; }
+  int64_t verified() const { return verified_; }
+
+  int opened = 0;
+  int commits = 0;
+  int lost = 0;
+
+ private:
+  RequestMachine machine_;
+  absl::Duration patience_ = absl::ZeroDuration();
+  std::vector<int32_t> pending_;
+  int64_t stale_ = 0;
+  int64_t verified_ = 0;
+  int32_t source_ = 0;
+  int32_t told_length_ = kPrompt;
+  bool told_ = false;
+};
+
+TEST(RequestMachineAdaptTest, ADrafterThatIsAlwaysWrongHearsLittle) {
+  Play play;
+  for (int i = 0; i < 1000; ++i) {
+    play.Answer(8);
+    play.Step();
+  }
+  EXPECT_EQ(play.machine().log().size(), size_t{kPrompt + 1000});
+  EXPECT_LT(play.commits, 150);
+  EXPECT_GT(play.commits, 8);
+  EXPECT_EQ(play.patience(), absl::ZeroDuration());
+  EXPECT_EQ(play.opened, 1);
+  EXPECT_EQ(play.lost, 0);
+  ASSERT_TRUE(play.machine().estimates().has_value());
+  EXPECT_FALSE(play.machine().estimates()->pays);
+}
+
+TEST(RequestMachineAdaptTest, ADrafterThatIsAlwaysRightHearsAll) {
+  Play play;
+  int steps = 0;
+  for (; play.machine().log().size() < 1000; ++steps) {
+    play.Answer(7);
+    play.Step();
+  }
+  EXPECT_EQ(play.commits, steps);
+  EXPECT_LT(steps, 400);
+}
+
+TEST(RequestMachineAdaptTest, AttemptsResumeWithAllThatWasKeptFromTheDrafter) {
+  Play play;
+  for (int i = 0; i < 300; ++i) {
+    play.Answer(8);
+    play.Step();
+  }
+  ASSERT_FALSE(play.machine().estimates()->pays);
+  // It has become good; Take() checks that no commit leaves a gap.
+  for (int i = 0; i < 600; ++i) {
+    play.Answer(7);
+    play.Step();
+  }
+  EXPECT_TRUE(play.machine().estimates()->pays);
+  EXPECT_GT(play.verified(), 200);
+}
+
+TEST(RequestMachineAdaptTest, NothingIsOwedWhileTheDrafterIsLeftAlone) {
+  Play play;
+  for (int i = 0; i < 300; ++i) {
+    play.Answer(8);
+    play.Step();
+  }
+  // A timer that was armed long ago finds no debt.
+  for (int64_t owed = 0; owed < 400; ++owed) {
+    EXPECT_TRUE(play.machine().OnDrafterTimeout(1, owed).empty());
+  }
+}
+
+TEST(RequestMachineAdaptTest, StartsWithoutADrafterWhereDraftsDidNotPay) {
+  RequestParams params = Params();
+  params.adapt->estimates.pays = false;
+  params.adapt->first_attempt = 20;
+  Play play(params);
+  EXPECT_EQ(play.opened, 0);
+  EXPECT_EQ(play.patience(), absl::ZeroDuration());
+  for (int i = 0; i < 19; ++i) play.Step();
+  EXPECT_EQ(play.opened, 0);
+  EXPECT_TRUE(play.machine().OnDrafterAvailable().empty());
+  play.Step();
+  EXPECT_EQ(play.opened, 1);
+}
+
+TEST(RequestMachineAdaptTest, AMoveWhileTheDrafterIsLeftAloneOpensItLater) {
+  Play play;
+  int steps = 0;
+  for (; play.machine().estimates()->pays; ++steps) {
+    play.Answer(8);
+    play.Step();
+  }
+  play.Take(play.machine().OnVerifierClosed(absl::UnavailableError("crashed"),
+                                            /*could_open=*/true));
+  EXPECT_EQ(play.lost, 0);
+  for (int i = 0; i < 600; ++i) {
+    play.Answer(7);
+    play.Step();
+  }
+  EXPECT_EQ(play.opened, 2);
+  EXPECT_TRUE(play.machine().estimates()->pays);
+}
+
+TEST(RequestMachineAdaptTest, AFullVerifierIsNoLoss) {
+  RequestParams params = Params();
+  params.max_moves = 0;
+  Play play(params);
+  for (int i = 0; i < 5; ++i) {
+    const std::vector<Action> actions = play.machine().OnVerifierRefused();
+    EXPECT_TRUE(
+        std::any_of(actions.begin(), actions.end(), [](const Action& action) {
+          return std::holds_alternative<OpenVerifier>(action);
+        }));
+    play.Take(actions);
+  }
+  play.Step();
+  EXPECT_FALSE(play.machine().finished());
+  const absl::Status full = absl::ResourceExhaustedError("full");
+  const std::vector<Action> actions =
+      play.machine().OnVerifierClosed(full, /*could_open=*/false);
+  ASSERT_TRUE(play.machine().finished());
+  EXPECT_EQ(std::get<FinishRequest>(actions.back()).status, full);
+}
+
+}  // namespace
+}  // namespace specwire::coordinator
