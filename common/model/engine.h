@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "common/model/engine_names.h"
 #include "common/text/tokenizer_model.h"
@@ -31,6 +32,8 @@ struct ModelInfo {
   // Ids that end a sequence, ascending: the tokenizer's EOS, and EOT or EOM
   // where the file names them.
   std::vector<int32_t> eos_ids;
+  // No model: tokens are made up. Every reply says so.
+  bool synthetic = false;
 };
 
 struct EngineOptions {
@@ -63,9 +66,23 @@ class KvSequence {
   virtual ~KvSequence() = default;
   // Number of leading positions whose keys and values are cached.
   virtual int length() const = 0;
-  // Rolls back to `length` positions and returns whole blocks behind it.
+  // Rolls back to `length` positions and returns whole blocks behind it. If
+  // that cuts a block that another sequence shares, all of that block is given
+  // up: length() is then less, at the block's start.
   // REQUIRES: 0 <= length <= length().
   virtual void Truncate(int length) = 0;
+
+  // Takes over what the prefix cache holds of `tokens`, in whole blocks, and
+  // returns length(). At least the last of `tokens` is left to compute. From
+  // then on the sequence's own full blocks are offered to later sequences of
+  // the same `salt`, and to no others. A taken block holds the bits that
+  // computing it anew would give. An engine without a prefix cache takes
+  // nothing.
+  // REQUIRES: length() == 0; called at most once.
+  virtual int ReusePrefix(absl::string_view /*salt*/,
+                          absl::Span<const int32_t> /*tokens*/) {
+    return 0;
+  }
 };
 
 // One sequence's part of a forward pass: `tokens` stand at positions
@@ -114,10 +131,13 @@ class Engine {
   virtual absl::StatusOr<absl::Span<const float>> Forward(
       absl::Span<const ForwardRun> runs) = 0;
 
-  // Tokens in one KV block, blocks in the pool, blocks in use.
+  // Tokens in one KV block, blocks in the pool, blocks that sequences hold (one
+  // that several share counts once), and blocks that no sequence holds but the
+  // prefix cache: those are free for whoever needs them.
   virtual int kv_block_size() const = 0;
   virtual int64_t kv_blocks_total() const = 0;
   virtual int64_t kv_blocks_used() const = 0;
+  virtual int64_t kv_blocks_cached() const { return 0; }
 
   // Rows that passes computed since the engine was made, each of which had its
   // keys and values projected once; failed passes do not count.

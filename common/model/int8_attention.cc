@@ -94,58 +94,64 @@ void Int8Attention::PoisonKvBlock(int32_t block, int slot) {
   }
 }
 
-void Int8Attention::FillRotations(const Pass& pass) {
-  const int64_t half = config_.head_dim / 2;
+void Int8Attention::PlanRows(const Pass& pass) {
+  rows_.clear();
   for (const PassRun& run : pass.runs) {
     for (int i = 0; i < run.num_rows; ++i) {
-      const int64_t row = run.first_row + i;
-      for (int64_t j = 0; j < half; ++j) {
-        const float angle = static_cast<float>(run.start + i) *
-                            frequencies_[static_cast<size_t>(j)];
-        double sin;
-        double cos;
-        SinCos(static_cast<double>(angle), &sin, &cos);
-        Floats(cos_)[row * half + j] = static_cast<float>(cos);
-        Floats(sin_)[row * half + j] = static_cast<float>(sin);
-      }
+      const int position = run.start + i;
+      rows_.push_back(
+          {position, run.blocks[static_cast<size_t>(position / kKvSlots)]});
     }
   }
+  const int64_t half = config_.head_dim / 2;
+  threads_->RunRows(pass.num_rows(), [&](int row) {
+    const auto position =
+        static_cast<float>(rows_[static_cast<size_t>(row)].position);
+    for (int64_t j = 0; j < half; ++j) {
+      const float angle = position * frequencies_[static_cast<size_t>(j)];
+      double sin;
+      double cos;
+      SinCos(static_cast<double>(angle), &sin, &cos);
+      Floats(cos_)[row * half + j] = static_cast<float>(cos);
+      Floats(sin_)[row * half + j] = static_cast<float>(sin);
+    }
+  });
 }
 
 void Int8Attention::RotateAndStore(const Pass& pass,
                                    int layer,
                                    const at::Tensor& qkv) {
   if (layer == 0) {
-    FillRotations(pass);
+    PlanRows(pass);
   }
   const int64_t dim = config_.head_dim;
   const int64_t half = dim / 2;
-  for (const PassRun& run : pass.runs) {
-    threads_->RunRows(run.num_rows, [&](int i) {
-      const int64_t row = run.first_row + i;
-      float* const queries = Floats(qkv) + row * qkv.stride(0);
-      float* const keys = queries + config_.q_size();
-      const float* const values = keys + config_.kv_size();
-      // Queries and keys follow each other.
-      for (int head = 0; head < config_.num_heads + config_.num_kv_heads;
-           ++head) {
-        kernels_->rotate(queries + head * dim,
-                         Floats(cos_) + row * half,
-                         Floats(sin_) + row * half,
-                         half);
-      }
-      const int position = run.start + i;
-      const auto block = static_cast<size_t>(position / kKvSlots);
-      for (int head = 0; head < config_.num_kv_heads; ++head) {
-        kernels_->store_kv(
-            keys + head * dim,
-            values + head * dim,
-            dim,
-            position % kKvSlots,
-            KvBlocks(layer, head) + run.blocks[block] * block_values_);
-      }
-    });
-  }
+  threads_->RunRows(pass.num_rows(), [&](int row) {
+    float* const queries = Floats(qkv) + row * qkv.stride(0);
+    float* const keys = queries + config_.q_size();
+    const float* const values = keys + config_.kv_size();
+    // Queries and keys follow each other.
+    for (int head = 0; head < config_.num_heads + config_.num_kv_heads;
+         ++head) {
+      kernels_->rotate(queries + head * dim,
+                       Floats(cos_) + row * half,
+                       Floats(sin_) + row * half,
+                       half);
+    }
+    const PassRow& place = rows_[static_cast<size_t>(row)];
+    for (int head = 0; head < config_.num_kv_heads; ++head) {
+      kernels_->store_kv(keys + head * dim,
+                         values + head * dim,
+                         dim,
+                         place.position % kKvSlots,
+                         KvBlocks(layer, head) + place.block * block_values_);
+    }
+  });
+}
+
+int64_t Int8Attention::Cost(const AttendJob& job) {
+  return int64_t{job.num_rows} *
+         (job.run->start + job.first_row + job.num_rows);
 }
 
 int64_t Int8Attention::ScratchFor(const AttendJob& job) const {
@@ -158,10 +164,19 @@ int64_t Int8Attention::ScratchFor(const AttendJob& job) const {
 void Int8Attention::PlanAttend(const Pass& pass) {
   jobs_.clear();
   const int threads = threads_->num_threads();
+  int64_t total_cost = 0;
   for (const PassRun& run : pass.runs) {
-    // A job for each thread at least, where there are rows for it.
-    const int rows = std::clamp(
-        (run.num_rows + threads - 1) / threads, 1, most_attend_rows_);
+    total_cost += Cost({&run, 0, run.num_rows, 0}) * config_.num_kv_heads;
+  }
+  for (const PassRun& run : pass.runs) {
+    // Rows of one job share what is read from the cache. They are parted only
+    // where threads would else end far apart, and then into a job for each
+    // thread.
+    const int64_t worth =
+        total_cost / (4 * threads) / (run.start + run.num_rows);
+    const int for_each_thread = (run.num_rows + threads - 1) / threads;
+    const int rows = static_cast<int>(std::clamp<int64_t>(
+        std::max<int64_t>(worth, for_each_thread), 1, most_attend_rows_));
     for (int row = 0; row < run.num_rows;) {
       AttendJob job = {&run, row, std::min(rows, run.num_rows - row), 0};
       while (job.num_rows > 1 && ScratchFor(job) > kAttendScratchFloats) {
@@ -173,6 +188,11 @@ void Int8Attention::PlanAttend(const Pass& pass) {
       row += job.num_rows;
     }
   }
+  // Long jobs first: what is begun last should end soon.
+  std::stable_sort(
+      jobs_.begin(), jobs_.end(), [](const AttendJob& a, const AttendJob& b) {
+        return Cost(a) > Cost(b);
+      });
   PlanParts();
 }
 
@@ -240,10 +260,8 @@ void Int8Attention::Attend(const Pass& pass,
   }
   if (parts_.empty()) {
     threads_->Run(static_cast<int>(jobs_.size()), [&](int piece, int thread) {
-      // The last rows see the most positions: they go first.
-      const size_t job = jobs_.size() - 1 - static_cast<size_t>(piece);
       kernels_->attend(
-          ArgsFor(jobs_[job],
+          ArgsFor(jobs_[static_cast<size_t>(piece)],
                   layer,
                   qkv,
                   out,

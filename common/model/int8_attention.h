@@ -57,12 +57,21 @@ class Int8Attention {
     int end;
   };
 
-  void FillRotations(const Pass& pass);
+  // Where a row of the pass stands.
+  struct PassRow {
+    int position;
+    int32_t block;  // of the position
+  };
+
+  // Finds the rows' places and rotations, the same for all layers.
+  void PlanRows(const Pass& pass);
   // Block 0 of a layer's KV head.
   uint16_t* KvBlocks(int layer, int kv_head) const;
   // Plans a pass's attention, the same for all layers.
   void PlanAttend(const Pass& pass);
   void PlanParts();
+  // Scores of a job, nearly.
+  static int64_t Cost(const AttendJob& job);
   int64_t ScratchFor(const AttendJob& job) const;
   AttendArgs ArgsFor(const AttendJob& job,
                      int layer,
@@ -86,6 +95,7 @@ class Int8Attention {
   std::vector<at::Tensor> attend_scratch_;  // f32, one for each thread
   at::Tensor shared_scratch_;               // f32, for jobs that threads share
   // The plan for the current pass.
+  std::vector<PassRow> rows_;
   std::vector<AttendJob> jobs_;
   std::vector<AttendPart> parts_;         // empty if threads share no job
   std::vector<int64_t> scratch_offsets_;  // of each job

@@ -130,11 +130,14 @@ void Int8Ops::Multiply(const PackedMatrix& matrix,
                        const at::Tensor& y) {
   const int64_t blocks = (matrix.outputs + kBlockOutputs - 1) / kBlockOutputs;
   const int64_t threads = threads_.num_threads();
-  // Small enough that a thread which is held up holds nobody up for long.
+  // Small enough that a thread which is held up holds nobody up for long, and
+  // as many for each thread.
   const int64_t pieces =
       threads == 1
           ? 1
-          : std::clamp(blocks / 8, std::min(blocks, 2 * threads), 16 * threads);
+          : std::min(blocks,
+                     RoundUp(std::clamp(blocks / 8, 2 * threads, 16 * threads),
+                             threads));
   threads_.Run(static_cast<int>(pieces), [&](int piece, int) {
     LinearArgs args = {.matrix = matrix,
                        .x = Quantized(matrix.groups),

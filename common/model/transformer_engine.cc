@@ -116,6 +116,9 @@ absl::StatusOr<std::vector<PagedSequence*>> TransformerEngine::Check(
 absl::Status TransformerEngine::Reserve(
     absl::Span<const ForwardRun> runs,
     absl::Span<PagedSequence* const> sequences) {
+  // What a sequence has kept until its next pass is no rejected draft token's.
+  // It may turn out that others hold it too, which leaves room.
+  for (PagedSequence* const sequence : sequences) sequence->Offer();
   int needed = 0;
   for (size_t i = 0; i < runs.size(); ++i) {
     needed += sequences[i]->BlocksFor(static_cast<int>(runs[i].tokens.size()));
@@ -180,7 +183,7 @@ absl::StatusOr<absl::Span<const float>> TransformerEngine::Forward(
   const auto logits = CatchingTorch("forward pass", compute);
   for (size_t i = 0; i < runs.size(); ++i) {
     if (logits.ok()) {
-      sequences[i]->Advance(static_cast<int>(runs[i].tokens.size()));
+      sequences[i]->Advance(runs[i].tokens);
     } else {
       sequences[i]->Unreserve();
     }

@@ -35,6 +35,7 @@ class TransformerEngine final : public Engine {
   int kv_block_size() const override { return kKvBlockSize; }
   int64_t kv_blocks_total() const override { return cache_.pool().total(); }
   int64_t kv_blocks_used() const override { return cache_.pool().used(); }
+  int64_t kv_blocks_cached() const override { return cache_.pool().cached(); }
   int64_t rows_computed() const override { return rows_computed_; }
 
  private:

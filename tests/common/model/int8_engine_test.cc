@@ -6,7 +6,9 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -111,6 +113,70 @@ TEST(Int8EngineTest, ThreadsDoNotShowInALongSequence) {
       if (engine.isa == "scalar" && threads != 2) continue;
       SCOPED_TRACE(absl::StrCat(engine.Name(), ", threads: ", threads));
       ExpectSameRows(compute(engine, threads), expected);
+    }
+  }
+}
+
+// Many short runs and a long one, which threads share in another way than the
+// rows of one sequence.
+TEST(Int8EngineTest, ManySequencesInAPassEqualEachAlone) {
+  TinyFile tiny;
+  tiny.ints["llama.context_length"] = 4096;
+  const std::string path = tiny.Write("many_sequences");
+  constexpr size_t kSequences = 24;
+  const auto text_of = [](size_t i) {
+    // One to five rows, and once a part of a long prompt.
+    const auto [context, rows] =
+        i == kSequences / 2 ? std::make_pair(1200, 50)
+                            : std::make_pair(static_cast<int>(i * 37 % 300),
+                                             1 + static_cast<int>(i % 3 * 2));
+    return std::make_pair(
+        RandomTokens(static_cast<uint32_t>(i), context + rows),
+        static_cast<size_t>(context));
+  };
+  // All runs in one pass, or each in its own.
+  const auto compute = [&](Engine& engine, bool together) {
+    std::vector<Tokens> texts;
+    std::vector<std::unique_ptr<KvSequence>> sequences;
+    std::vector<ForwardRun> runs;
+    for (size_t i = 0; i < kSequences; ++i) {
+      const auto [text, context] = text_of(i);
+      texts.push_back(text);
+      sequences.push_back(engine.NewSequence());
+      for (size_t done = 0; done < context;) {
+        const auto part = absl::MakeConstSpan(texts[i]).subspan(
+            done, std::min<size_t>(context - done, 512));
+        Compute(engine, {{.kv = sequences[i].get(), .tokens = part}});
+        done += part.size();
+      }
+    }
+    for (size_t i = 0; i < kSequences; ++i) {
+      const auto rest = absl::MakeConstSpan(texts[i]).subspan(
+          static_cast<size_t>(sequences[i]->length()));
+      runs.push_back({.kv = sequences[i].get(),
+                      .tokens = rest,
+                      .num_logits = static_cast<int>(rest.size())});
+    }
+    if (together) return Compute(engine, runs);
+    std::vector<LogitRow> rows;
+    for (const ForwardRun& run : runs) {
+      for (LogitRow& row : Compute(engine, {run})) {
+        rows.push_back(std::move(row));
+      }
+    }
+    return rows;
+  };
+  const auto expected = compute(*Load({"int8", ""}, path), false);
+  for (const EngineCase& engine : Int8Engines()) {
+    for (const int threads : {1, 2, 3, 4}) {
+      // Scalar code takes many times as long.
+      if (engine.isa == "scalar" && threads != 2) continue;
+      SCOPED_TRACE(absl::StrCat(engine.Name(), ", threads: ", threads));
+      EngineOptions options;
+      options.num_threads = threads;
+      options.poison_free_kv = true;
+      options.kv_cache_mib = 4;
+      ExpectSameRows(compute(*Load(engine, path, options), true), expected);
     }
   }
 }
