@@ -3,13 +3,13 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <exception>
 #include <utility>
 #include <variant>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/logging.h"
-#include "common/base/status_macros.h"
 #include "common/metrics/names.h"
 
 namespace specwire::draft {
@@ -17,6 +17,26 @@ namespace {
 
 // Longest sequence, drafters without a context limit included.
 constexpr size_t kMaxPathTokens = 1 << 20;
+
+// Whether what the drafter says can be used.
+absl::Status CheckRun(const absl::StatusOr<DraftRun>& run, int max_tokens) {
+  if (!run.ok()) return run.status();
+  if (run->tokens.size() > static_cast<size_t>(max_tokens)) {
+    return absl::InternalError(
+        absl::StrCat("the drafter proposed ",
+                     run->tokens.size(),
+                     " tokens where it was asked for at most ",
+                     max_tokens));
+  }
+  if (!run->q.empty() && run->q.size() != run->tokens.size()) {
+    return absl::InternalError(absl::StrCat("the drafter gave ",
+                                            run->q.size(),
+                                            " distributions for ",
+                                            run->tokens.size(),
+                                            " tokens"));
+  }
+  return absl::OkStatus();
+}
 
 }  // namespace
 
@@ -28,6 +48,12 @@ DrafterThread::DrafterThread(Drafter* drafter,
                                              "Time of one step.",
                                              metric::kStepDurationBuckets,
                                              {{metric::kStage, "draft"}})),
+      batch_size_(registry->AddHistogram(metric::kDraftBatchSize,
+                                         "Sequences in one pass of a drafter.",
+                                         metric::kBatchSizeBuckets)),
+      num_rows_(registry->AddCounter(metric::kNumRows,
+                                     "Rows that the engine computed.",
+                                     {{metric::kStage, "draft"}})),
       worker_({.thread_name = "drafter",
                .max_streams = options.max_num_sequences,
                .max_events = options.max_events}) {}
@@ -75,12 +101,13 @@ void DrafterThread::OnOpen(StreamId stream, OpenDraft open) {
     open.sink->Finish(path.status());
     return;
   }
+  // It queues up behind those who wait already, however many others come.
   sequences_[stream] = std::make_unique<Sequence>(
       Sequence{.stream = stream,
                .sink = std::move(open.sink),
                .path = *std::move(path),
                .drafter = drafter_->NewSequence(open.params),
-               .turn = {.priority = open.priority}});
+               .turn = {.priority = open.priority, .last = ++num_turns_}});
 }
 
 void DrafterThread::OnGone(StreamId stream) { Erase(stream); }
@@ -93,83 +120,114 @@ void DrafterThread::OnStop() {
 }
 
 absl::Duration DrafterThread::Work() {
-  Sequence* next = nullptr;
-  for (const auto& [stream, sequence] : sequences_) {
-    if (sequence->has_work &&
-        (next == nullptr || sequence->turn.GoesBefore(next->turn))) {
-      next = sequence.get();
-    }
+  const std::vector<Sequence*> next = NextSequences();
+  if (next.empty()) return absl::InfiniteDuration();
+  std::vector<Sequence*> drafting;
+  std::vector<DraftTask> tasks;
+  for (Sequence* sequence : next) {
+    sequence->turn.last = ++num_turns_;
+    const int max_tokens = SendReady(sequence);
+    if (max_tokens < 1) continue;
+    drafting.push_back(sequence);
+    tasks.push_back({.sequence = sequence->drafter.get(),
+                     .path = sequence->path.path(),
+                     .max_tokens = max_tokens});
   }
-  if (next == nullptr) return absl::InfiniteDuration();
-  next->turn.last = ++num_turns_;
-  TakeTurn(next);
+  if (!tasks.empty()) Draft(absl::MakeSpan(tasks));
+  for (size_t i = 0; i < tasks.size(); ++i) {
+    OnResult(drafting[i], std::move(tasks[i]));
+  }
   return absl::ZeroDuration();
 }
 
-void DrafterThread::TakeTurn(Sequence* sequence) {
-  bool drafted = false;
+std::vector<DrafterThread::Sequence*> DrafterThread::NextSequences() {
+  std::vector<Sequence*> next;
+  for (const auto& [stream, sequence] : sequences_) {
+    if (sequence->has_work) next.push_back(sequence.get());
+  }
+  const size_t size = std::min(
+      next.size(), static_cast<size_t>(std::max(drafter_->max_batch(), 1)));
+  std::partial_sort(next.begin(),
+                    next.begin() + static_cast<std::ptrdiff_t>(size),
+                    next.end(),
+                    [](const Sequence* a, const Sequence* b) {
+                      return a->turn.GoesBefore(b->turn);
+                    });
+  next.resize(size);
+  return next;
+}
+
+int DrafterThread::SendReady(Sequence* sequence) {
   while (true) {
     const DraftPath::Work work = sequence->path.NextWork();
     switch (work.kind) {
       case DraftPath::Work::Kind::kNone:
         sequence->has_work = false;
         if (sequence->peer_done) End(sequence, absl::OkStatus());
-        return;
+        return 0;
       case DraftPath::Work::Kind::kSend:
         if (!sequence->sink->Send(work.proposal)) {
-          return Erase(sequence->stream);
+          Erase(sequence->stream);
+          return 0;
         }
         ++progress_;
         break;
       case DraftPath::Work::Kind::kDraft: {
-        // A second draft is for another turn, after the events of meanwhile.
-        if (drafted) return;
-        drafted = true;
-        absl::StatusOr<DraftRun> run = Draft(sequence, work.max_tokens);
-        if (!run.ok()) return End(sequence, run.status());
-        sequence->path.OnDrafted(*std::move(run));
+        const int max_model_len = drafter_->max_model_len();
+        if (max_model_len <= 0) return work.max_tokens;
+        const int room =
+            max_model_len - static_cast<int>(sequence->path.path().size());
+        if (room > 0) return std::min(work.max_tokens, room);
+        // Out of context is no error: there is nothing to propose.
+        sequence->path.OnDrafted({});
         break;
       }
     }
   }
 }
 
-absl::StatusOr<DraftRun> DrafterThread::Draft(Sequence* sequence,
-                                              int max_tokens) {
-  const absl::Span<const int32_t> path = sequence->path.path();
-  if (const int max_model_len = drafter_->max_model_len(); max_model_len > 0) {
-    // Out of context is no error: there is nothing to propose.
-    max_tokens =
-        std::min(max_tokens, max_model_len - static_cast<int>(path.size()));
-    if (max_tokens < 1) return DraftRun();
+void DrafterThread::Draft(absl::Span<DraftTask> tasks) {
+  absl::Status status = CallDrafter(tasks);
+  ++progress_;
+  if (status.ok()) return;
+  // Whose fault it is shows when each is alone.
+  for (DraftTask& task : tasks) {
+    if (task.result.has_value()) continue;
+    if (tasks.size() > 1) status = CallDrafter(absl::MakeSpan(&task, 1));
+    if (!status.ok()) task.result = status;
   }
+}
+
+absl::Status DrafterThread::CallDrafter(absl::Span<DraftTask> tasks) {
   const auto start = std::chrono::steady_clock::now();
-  absl::StatusOr<DraftRun> run;
+  absl::Status status;
+  DraftPass pass;
   try {
-    run = sequence->drafter->Propose(path, max_tokens);
+    pass = drafter_->Propose(tasks);
   } catch (const std::exception& error) {
-    run =
+    status =
         absl::InternalError(absl::StrCat("the drafter failed: ", error.what()));
   } catch (...) {
-    run = absl::InternalError("the drafter failed");
+    status = absl::InternalError("the drafter failed");
   }
   draft_duration_->Observe(absl::ToDoubleSeconds(
       absl::FromChrono(std::chrono::steady_clock::now() - start)));
-  if (run.ok() && run->tokens.size() > static_cast<size_t>(max_tokens)) {
-    return absl::InternalError(
-        absl::StrCat("the drafter proposed ",
-                     run->tokens.size(),
-                     " tokens where it was asked for at most ",
-                     max_tokens));
+  if (pass.num_sequences > 0) {
+    batch_size_->Observe(pass.num_sequences);
+    num_rows_->Increment(pass.num_rows);
   }
-  if (run.ok() && !run->q.empty() && run->q.size() != run->tokens.size()) {
-    return absl::InternalError(absl::StrCat("the drafter gave ",
-                                            run->q.size(),
-                                            " distributions for ",
-                                            run->tokens.size(),
-                                            " tokens"));
+  return status;
+}
+
+void DrafterThread::OnResult(Sequence* sequence, DraftTask task) {
+  // There is more to compute, in its next turn.
+  if (!task.result.has_value()) return;
+  absl::StatusOr<DraftRun> run = *std::move(task.result);
+  if (absl::Status status = CheckRun(run, task.max_tokens); !status.ok()) {
+    return End(sequence, std::move(status));
   }
-  return run;
+  sequence->path.OnDrafted(*std::move(run));
+  SendReady(sequence);
 }
 
 void DrafterThread::End(Sequence* sequence, absl::Status status) {

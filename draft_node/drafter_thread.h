@@ -5,11 +5,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "absl/container/btree_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "common/base/stream_worker.h"
 #include "common/drafting/draft_path.h"
 #include "common/drafting/drafter.h"
@@ -27,9 +29,11 @@ struct DrafterThreadOptions {
 
 // The thread that owns the drafter and all sequences. It takes turns between
 // the sequences that have something to draft, those of the highest priority
-// first; a turn is one proposal. Between two turns it takes in all commits, so
-// it never drafts what is known to be wrong. Whatever goes wrong in one
-// sequence ends that one only.
+// first, as many in a turn as the drafter works for at once. A turn is one call
+// of the drafter: a proposal of a lookup, a step of a model, whose proposals
+// leave as each is complete. Between two turns it takes in all commits, so it
+// never drafts what is known to be wrong, and frees what streams held that have
+// gone. Whatever goes wrong in one sequence ends that one only.
 //
 // Thread safety: any thread.
 // Lifetime: drafter and registry must outlive it. Between Start() and Stop()
@@ -53,7 +57,9 @@ class DrafterThread final : private StreamWorker<DraftEvent>::Client {
   StreamWorker<DraftEvent>* worker() { return &worker_; }
 
   int num_sequences() const { return worker_.num_streams(); }
-  // Grows with every proposal.
+  // None waits for room.
+  static int num_waiting() { return 0; }
+  // Grows with every turn and every proposal.
   int64_t progress() const { return progress_; }
 
  private:
@@ -74,16 +80,25 @@ class DrafterThread final : private StreamWorker<DraftEvent>::Client {
   void OnStop() override;
 
   void OnOpen(StreamId stream, OpenDraft open);
-  // Drafts at most once and sends what there is to send.
-  void TakeTurn(Sequence* sequence);
-  // Up to `max_tokens` that follow the path. Never throws.
-  absl::StatusOr<DraftRun> Draft(Sequence* sequence, int max_tokens);
+  // Those whose turn it is.
+  std::vector<Sequence*> NextSequences();
+  // Sends what there is to send, and returns how many tokens are to be drafted
+  // then; 0 if none, and then the sequence may have gone.
+  int SendReady(Sequence* sequence);
+  // Has the drafter work for the tasks. One that throws fails those only whose
+  // tasks make it throw.
+  void Draft(absl::Span<DraftTask> tasks);
+  // One call of the drafter. Never throws.
+  absl::Status CallDrafter(absl::Span<DraftTask> tasks);
+  void OnResult(Sequence* sequence, DraftTask task);
   // Frees what the sequence holds, then ends its stream.
   void End(Sequence* sequence, absl::Status status);
   void Erase(StreamId stream);
 
   Drafter* const drafter_;
   Histogram* const draft_duration_;
+  Histogram* const batch_size_;
+  Counter* const num_rows_;
   std::atomic<int64_t> progress_{0};
 
   // The rest belongs to the thread.

@@ -3,6 +3,7 @@
 // draft_node: proposes draft tokens.
 
 #include <CLI/CLI.hpp>
+#include <cstdint>
 #include <memory>
 
 #include "absl/status/status.h"
@@ -21,6 +22,7 @@ namespace {
 
 struct Flags {
   DrafterOptions drafter;
+  int64_t synthetic_delay_us = 0;
   int max_num_sequences = DrafterThreadOptions().max_num_sequences;
 };
 
@@ -29,7 +31,8 @@ void AddFlags(CLI::App* app, Flags* flags) {
          "--drafter",
          flags->drafter.name,
          "what drafts: ngram (prompt lookup), model (a causal LM); for "
-         "tests: oracle, adversarial (the target's own file), random")
+         "tests: oracle, adversarial (the target's own file), random, "
+         "synthetic (made up)")
       ->required();
   app->add_option("--draft_model",
                   flags->drafter.model,
@@ -51,6 +54,23 @@ void AddFlags(CLI::App* app, Flags* flags) {
                   flags->drafter.engine.kv_cache_mib,
                   "size of the drafter's KV cache in MiB")
       ->capture_default_str();
+  app->add_flag("--allow_synthetic",
+                flags->drafter.allow_synthetic,
+                "allow --drafter synthetic, whose tokens are made up");
+  app->add_option("--synthetic_acceptance",
+                  flags->drafter.synthetic.acceptance,
+                  "synthetic: probability that the token at each place of a "
+                  "run is right, P,P,...; the last holds for all later places")
+      ->delimiter(',')
+      ->capture_default_str();
+  app->add_option("--synthetic_delay_us",
+                  flags->synthetic_delay_us,
+                  "synthetic: microseconds that a proposal takes")
+      ->capture_default_str();
+  app->add_option("--synthetic_vocab",
+                  flags->drafter.synthetic.vocab_size,
+                  "synthetic: tokens in the vocabulary, as the verifier's")
+      ->capture_default_str();
   app->add_option("--max_num_sequences",
                   flags->max_num_sequences,
                   "sequences at once; one more is refused")
@@ -59,6 +79,8 @@ void AddFlags(CLI::App* app, Flags* flags) {
 
 absl::Status CheckFlags(const Flags& flags) {
   SPECWIRE_RETURN_IF_ERROR(CheckMaxNumSequences(flags.max_num_sequences));
+  SPECWIRE_RETURN_IF_ERROR(
+      CheckSyntheticWait(flags.synthetic_delay_us, "--synthetic_delay_us"));
   return CheckDrafterOptions(flags.drafter);
 }
 
@@ -66,6 +88,8 @@ absl::Status Serve(const Flags& flags, const NodeOptions& options) {
   SPECWIRE_RETURN_IF_ERROR(CheckAddressesFree(options));
   DrafterOptions drafter_options = flags.drafter;
   drafter_options.engine.num_threads = options.num_threads;
+  drafter_options.synthetic.delay =
+      absl::Microseconds(flags.synthetic_delay_us);
   SPECWIRE_ASSIGN_OR_RETURN(const std::unique_ptr<Drafter> drafter,
                             MakeDrafter(drafter_options));
   SPECWIRE_LOG(Info,

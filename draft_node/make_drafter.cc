@@ -10,6 +10,7 @@
 #include "common/drafting/ngram.h"
 #include "common/drafting/random.h"
 #include "common/model/engine_names.h"
+#include "common/text/tokenizer.h"
 #include "draft_node/model_drafter.h"
 
 namespace specwire::draft {
@@ -35,6 +36,11 @@ absl::Status CheckDrafterOptions(const DrafterOptions& options) {
         absl::StrCat("--min_confidence: belongs to the drafter model, not to ",
                      options.name));
   }
+  if (options.name == kSyntheticDrafter) {
+    SPECWIRE_RETURN_IF_ERROR(
+        CheckSyntheticAllowed(options.allow_synthetic, "--drafter synthetic"));
+    SPECWIRE_RETURN_IF_ERROR(CheckSyntheticDrafterOptions(options.synthetic));
+  }
   if (!kind.has_model) {
     if (options.model.empty()) return absl::OkStatus();
     return absl::InvalidArgumentError(absl::StrCat(
@@ -58,6 +64,14 @@ absl::StatusOr<std::unique_ptr<Drafter>> MakeDrafter(
   }
   if (options.name == kRandomDrafter) {
     return std::make_unique<RandomDrafter>();
+  }
+  if (options.name == kSyntheticDrafter) {
+    SyntheticDrafterOptions synthetic = options.synthetic;
+    SPECWIRE_ASSIGN_OR_RETURN(
+        const std::unique_ptr<Tokenizer> tokenizer,
+        Tokenizer::Create(SyntheticLanguage(synthetic.vocab_size).Tokenizer()));
+    synthetic.vocabulary_fingerprint = tokenizer->fingerprint();
+    return std::make_unique<SyntheticDrafter>(std::move(synthetic));
   }
   SPECWIRE_ASSIGN_OR_RETURN(std::unique_ptr<Engine> engine,
                             LoadEngine(options.model, options.engine));

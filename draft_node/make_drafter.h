@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/drafting/drafter.h"
+#include "common/drafting/synthetic.h"
 #include "common/model/engine.h"
 
 namespace specwire::draft {
@@ -20,6 +21,10 @@ struct DrafterOptions {
   float min_confidence = 0;
   // How the model is loaded; num_layers serves `model` only.
   EngineOptions engine;
+  // Whether `synthetic` is allowed, and how it drafts; its fingerprint is found
+  // by MakeDrafter.
+  bool allow_synthetic = false;
+  SyntheticDrafterOptions synthetic;
 };
 
 // INVALID_ARGUMENT naming the flag if the options do not fit one another.

@@ -4,165 +4,18 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/types/span.h"
 #include "common/base/status_macros.h"
-#include "common/sampling/coupled.h"
-#include "common/sampling/pipeline.h"
-#include "common/sampling/ratio.h"
-#include "common/sampling/softmax.h"
 #include "common/text/tokenizer.h"
-#include "draft_node/model_path.h"
+#include "draft_node/pass_rows.h"
+#include "draft_node/token_chooser.h"
 
 namespace specwire::draft {
 namespace {
 
-absl::StatusOr<int32_t> ChooseToken(absl::Span<const float> logits,
-                                    const TokenHistory& history,
-                                    CoupledSampler* sampler) {
-  const int32_t token = sampler->Choose(logits, history);
-  if (token < 0) return absl::InternalError("the logits are not numbers");
-  return token;
+// Whether its cache can be dropped in this pass: it has one, and no part in it.
+bool IsIdle(const ModelSequence& sequence, int64_t pass) {
+  return sequence.last_pass() < pass && sequence.num_blocks() > 0;
 }
-
-// Proposes what the model chooses, as long as it is sure enough.
-class ModelSequence final : public DraftSequence {
- public:
-  ModelSequence(Engine* engine,
-                const DraftSequenceParams& params,
-                float min_confidence)
-      : path_(engine),
-        sampler_(params.sampling, params.choice, params.context),
-        min_confidence_(min_confidence) {}
-
-  absl::StatusOr<DraftRun> Propose(absl::Span<const int32_t> path,
-                                   int max_tokens) override {
-    const size_t limit =
-        static_cast<size_t>(std::min(max_tokens, path_.Room(path)));
-    DraftRun run;
-    if (limit < 1) return run;
-    float confidence = 1;
-    SPECWIRE_ASSIGN_OR_RETURN(absl::Span<const float> logits,
-                              path_.LogitsAfter(path));
-    while (true) {
-      SPECWIRE_ASSIGN_OR_RETURN(
-          const int32_t token,
-          ChooseToken(logits, {.settled = path, .run = run.tokens}, &sampler_));
-      if (min_confidence_ > 0) {
-        const double probability = Probability(logits, token);
-        if (probability < static_cast<double>(min_confidence_)) break;
-        confidence *= static_cast<float>(probability);
-      }
-      run.tokens.push_back(token);
-      if (run.tokens.size() == limit) break;
-      SPECWIRE_ASSIGN_OR_RETURN(logits, path_.LogitsAfterNext(token));
-    }
-    if (min_confidence_ > 0 && !run.tokens.empty()) run.confidence = confidence;
-    return run;
-  }
-
- private:
-  ModelPath path_;
-  CoupledSampler sampler_;
-  const float min_confidence_;
-};
-
-// The same under the ratio rule: draws from its own distribution, cut as the
-// request says and to what can be sent, and hands that over with each token.
-class RatioSequence final : public DraftSequence {
- public:
-  RatioSequence(Engine* engine,
-                const DraftSequenceParams& params,
-                float min_confidence)
-      : path_(engine),
-        pipeline_(params.sampling, params.context),
-        choice_(params.choice),
-        min_confidence_(min_confidence) {}
-
-  absl::StatusOr<DraftRun> Propose(absl::Span<const int32_t> path,
-                                   int max_tokens) override {
-    const size_t limit =
-        static_cast<size_t>(std::min(max_tokens, path_.Room(path)));
-    DraftRun run;
-    if (limit < 1) return run;
-    double confidence = 1;
-    absl::StatusOr<absl::Span<const float>> logits = path_.LogitsAfter(path);
-    while (true) {
-      absl::StatusOr<DraftDistribution> q =
-          logits.ok() ? Distribution(*logits, path, run.tokens)
-                      : logits.status();
-      if (!q.ok()) {
-        // What was drawn has led here, so it must not be taken back.
-        if (run.tokens.empty()) return q.status();
-        break;
-      }
-      // The likeliest token's, not the drawn one's: a run may end by q alone.
-      const double largest = static_cast<double>(
-          *std::max_element(q->probabilities.begin(), q->probabilities.end()));
-      if (largest < static_cast<double>(min_confidence_)) break;
-      confidence *= largest;
-      run.tokens.push_back(DrawDraft(
-          *q,
-          {.seed = static_cast<uint64_t>(pipeline_.params().seed),
-           .position = static_cast<int>(path.size() + run.tokens.size()),
-           .choice = choice_}));
-      run.q.push_back(*std::move(q));
-      if (run.tokens.size() == limit) break;
-      logits = path_.LogitsAfterNext(run.tokens.back());
-    }
-    if (min_confidence_ > 0 && !run.tokens.empty()) {
-      run.confidence = static_cast<float>(confidence);
-    }
-    return run;
-  }
-
- private:
-  absl::StatusOr<DraftDistribution> Distribution(
-      absl::Span<const float> logits,
-      absl::Span<const int32_t> path,
-      absl::Span<const int32_t> run) {
-    DraftDistribution q = TruncateForDraft(
-        pipeline_.Distribution(logits, {.settled = path, .run = run}),
-        kMaxDraftDistribution);
-    if (q.token_ids.empty()) {
-      return absl::InternalError("the logits are not numbers");
-    }
-    return q;
-  }
-
-  ModelPath path_;
-  Pipeline pipeline_;
-  const int32_t choice_;
-  const float min_confidence_;
-};
-
-// Proposes tokens that the target, whose file the model is, does not choose.
-class AdversarialSequence final : public DraftSequence {
- public:
-  AdversarialSequence(Engine* engine, const DraftSequenceParams& params)
-      : path_(engine),
-        sampler_(params.sampling, params.choice, params.context),
-        vocab_size_(engine->info().vocab_size) {}
-
-  absl::StatusOr<DraftRun> Propose(absl::Span<const int32_t> path,
-                                   int max_tokens) override {
-    DraftRun run;
-    if (path_.Room(path) < 1 || vocab_size_ < 2) return run;
-    SPECWIRE_ASSIGN_OR_RETURN(const absl::Span<const float> logits,
-                              path_.LogitsAfter(path));
-    SPECWIRE_ASSIGN_OR_RETURN(
-        const int32_t right,
-        ChooseToken(logits, {.settled = path, .run = {}}, &sampler_));
-    // Once the first is wrong, no later one can be right.
-    run.tokens.assign(static_cast<size_t>(max_tokens),
-                      (right + 1) % vocab_size_);
-    return run;
-  }
-
- private:
-  ModelPath path_;
-  CoupledSampler sampler_;
-  const int32_t vocab_size_;
-};
 
 }  // namespace
 
@@ -184,15 +37,128 @@ ModelDrafter::ModelDrafter(std::unique_ptr<Engine> engine,
 
 std::unique_ptr<DraftSequence> ModelDrafter::NewSequence(
     const DraftSequenceParams& params) {
+  std::unique_ptr<TokenChooser> chooser;
   if (options_.name == "adversarial") {
-    return std::make_unique<AdversarialSequence>(engine_.get(), params);
-  }
-  if (params.rule == AcceptanceRule::kRatio) {
-    return std::make_unique<RatioSequence>(
-        engine_.get(), params, options_.min_confidence);
+    chooser = MakeAdversarialChooser(params, engine_->info().vocab_size);
+  } else if (params.rule == AcceptanceRule::kRatio) {
+    chooser = MakeRatioChooser(params, options_.min_confidence);
+  } else {
+    chooser = MakeCoupledChooser(params, options_.min_confidence);
   }
   return std::make_unique<ModelSequence>(
-      engine_.get(), params, options_.min_confidence);
+      this, engine_.get(), params, std::move(chooser), &sequences_);
+}
+
+DraftPass ModelDrafter::Propose(absl::Span<DraftTask> tasks) {
+  ++num_passes_;
+  std::vector<Step> steps = PlanSteps(tasks);
+  DraftPass pass;
+  for (const Step& step : steps) {
+    ++pass.num_sequences;
+    pass.num_rows += static_cast<int>(step.rows.tokens.size());
+  }
+  if (!steps.empty()) Compute(absl::MakeSpan(steps));
+  return pass;
+}
+
+std::vector<ModelDrafter::Step> ModelDrafter::PlanSteps(
+    absl::Span<DraftTask> tasks) {
+  std::vector<Step> active;
+  for (DraftTask& task : tasks) {
+    auto* const sequence = static_cast<ModelSequence*>(task.sequence);
+    sequence->Begin(task.path, task.max_tokens, num_passes_);
+    active.push_back({.task = &task, .sequence = sequence});
+  }
+  int64_t promised = 0;
+  const auto ends = [&](const Step& step) {
+    ModelSequence* const sequence = step.sequence;
+    if (!sequence->complete() && MakeRoom(*sequence, &promised)) return false;
+    // What leads to no token is of no use to anybody.
+    if (sequence->run_length() == 0) sequence->DropCache();
+    step.task->result = sequence->End();
+    return true;
+  };
+  active.erase(std::remove_if(active.begin(), active.end(), ends),
+               active.end());
+  if (active.empty()) return active;
+
+  std::vector<int> behind;
+  for (const Step& step : active) behind.push_back(step.sequence->behind());
+  const std::vector<int> rows = PlanRows(behind);
+  std::vector<Step> steps;
+  // So that `best` stays where it is.
+  steps.reserve(active.size());
+  for (size_t i = 0; i < active.size(); ++i) {
+    if (rows[i] == 0) continue;
+    Step& step = steps.emplace_back(active[i]);
+    step.rows = step.sequence->Rows(rows[i], &step.best);
+  }
+  return steps;
+}
+
+bool ModelDrafter::MakeRoom(const ModelSequence& sequence, int64_t* promised) {
+  if (sequence.length() > engine_->info().max_model_len) return false;
+  const int64_t needed = *promised + sequence.blocks_needed();
+  int64_t available = num_free_blocks();
+  for (const ModelSequence* other : sequences_) {
+    if (needed <= available) break;
+    if (IsIdle(*other, num_passes_)) available += other->num_blocks();
+  }
+  if (needed > available) return false;
+  while (needed > num_free_blocks()) {
+    ModelSequence* least = nullptr;
+    for (ModelSequence* other : sequences_) {
+      if (IsIdle(*other, num_passes_) &&
+          (least == nullptr || other->last_pass() < least->last_pass())) {
+        least = other;
+      }
+    }
+    // Blocks that several share are not as many as it seemed.
+    if (least == nullptr) return false;
+    least->DropCache();
+  }
+  *promised = needed;
+  return true;
+}
+
+void ModelDrafter::Compute(absl::Span<Step> steps) {
+  std::vector<ForwardRun> runs;
+  for (const Step& step : steps) runs.push_back(step.rows);
+  const auto logits = engine_->Forward(runs);
+  if (!logits.ok()) {
+    if (steps.size() == 1) return OnError(&steps[0], logits.status());
+    // Whose fault it is shows when each is alone.
+    for (Step& step : steps) Compute(absl::MakeSpan(&step, 1));
+    return;
+  }
+  const auto vocab_size = static_cast<size_t>(engine_->info().vocab_size);
+  size_t begin = 0;
+  for (Step& step : steps) {
+    if (step.rows.num_logits == 0) continue;
+    const size_t size = step.rows.best.empty() ? vocab_size : 0;
+    OnLogits(&step, logits->subspan(begin, size));
+    begin += size;
+  }
+}
+
+void ModelDrafter::OnLogits(Step* step, absl::Span<const float> logits) {
+  const absl::StatusOr<bool> goes_on =
+      step->sequence->Take({.logits = logits, .best = step->best});
+  if (!goes_on.ok()) {
+    OnError(step, goes_on.status());
+  } else if (!*goes_on) {
+    step->task->result = step->sequence->End();
+  }
+}
+
+void ModelDrafter::OnError(Step* step, const absl::Status& status) {
+  // What was drawn under the ratio rule has led here, so it must not be taken
+  // back; and a lack of room is no error.
+  if (step->sequence->run_length() > 0 || absl::IsResourceExhausted(status)) {
+    step->task->result = step->sequence->End();
+  } else {
+    step->task->result = status;
+  }
 }
 
 }  // namespace specwire::draft

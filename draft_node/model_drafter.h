@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "common/drafting/drafter.h"
 #include "common/model/engine.h"
+#include "draft_node/model_sequence.h"
 
 namespace specwire::draft {
 
@@ -23,22 +28,28 @@ struct ModelDrafterOptions {
 //
 //   model        proposes what it chooses;
 //   oracle       the same, given the target's own file: always right, and as
-//   dear
-//                as the target, so for tests and measurements only;
+//                dear as the target, so for tests and measurements only;
 //   adversarial  given the target's own file: always a token that the target
-//   does
-//                not choose.
+//                does not choose.
 //
 // Under the ratio rule `model` and `oracle` draw by their own noise and propose
 // with each token the distribution that they drew it from; the adversary's
 // tokens are accepted as seldom as the target draws them.
 //
-// Where it has no room, in its context or its KV cache, it proposes fewer
-// tokens or none.
+// One Propose is one engine pass for all tasks, which advance in step: a token
+// each, or a part of what they have to catch up on. What is proposed does not
+// depend on what else is in the passes.
+//
+// What a sequence has cached serves only to be quick: where another one needs
+// the room, the cache of the one that has drafted least recently is dropped.
+// Where a sequence has no room all the same, or not in its context, it proposes
+// fewer tokens or none.
 //
 // Thread safety: see Drafter.
 class ModelDrafter final : public Drafter {
  public:
+  static constexpr int kMaxBatch = 64;
+
   // INVALID_ARGUMENT if the engine's tokenizer is not one that we implement.
   static absl::StatusOr<std::unique_ptr<ModelDrafter>> Create(
       std::unique_ptr<Engine> engine, ModelDrafterOptions options);
@@ -53,19 +64,51 @@ class ModelDrafter final : public Drafter {
   int max_model_len() const override { return engine_->info().max_model_len; }
   std::unique_ptr<DraftSequence> NewSequence(
       const DraftSequenceParams& params) override;
+  int max_batch() const override { return kMaxBatch; }
+  DraftPass Propose(absl::Span<DraftTask> tasks) override;
   int64_t kv_blocks_total() const override {
     return engine_->kv_blocks_total();
   }
   int64_t kv_blocks_used() const override { return engine_->kv_blocks_used(); }
+  int64_t kv_blocks_cached() const override {
+    return engine_->kv_blocks_cached();
+  }
 
  private:
+  // A task's part of a pass.
+  struct Step {
+    DraftTask* task = nullptr;
+    ModelSequence* sequence = nullptr;
+    ForwardRun rows = {};
+    int32_t best = -1;
+  };
+
   ModelDrafter(std::unique_ptr<Engine> engine,
                ModelDrafterOptions options,
                std::string fingerprint);
 
+  // Those tasks that need a pass, with their rows in it; the others have their
+  // results.
+  std::vector<Step> PlanSteps(absl::Span<DraftTask> tasks);
+  // Makes sure that the sequence's tokens have room beside `promised` blocks,
+  // and adds what they need to these. False if there is none: nothing that is
+  // of use in this pass is dropped.
+  bool MakeRoom(const ModelSequence& sequence, int64_t* promised);
+  int64_t num_free_blocks() const {
+    return engine_->kv_blocks_total() - engine_->kv_blocks_used();
+  }
+  // Computes the steps in one pass, or, if that fails, each in one of its own.
+  void Compute(absl::Span<Step> steps);
+  // Gives the task a result, if its run is at its end.
+  static void OnLogits(Step* step, absl::Span<const float> logits);
+  static void OnError(Step* step, const absl::Status& status);
+
   const std::unique_ptr<Engine> engine_;
   const ModelDrafterOptions options_;
   const std::string vocabulary_fingerprint_;
+  int64_t num_passes_ = 0;
+  // Those that live, the oldest first.
+  std::vector<ModelSequence*> sequences_;
 };
 
 }  // namespace specwire::draft

@@ -67,6 +67,7 @@ DraftServiceImpl::DraftServiceImpl(const Drafter& drafter,
   drafter_.set_vocabulary_fingerprint(drafter.vocabulary_fingerprint());
   drafter_.set_model_digest(drafter.model_digest());
   drafter_.set_max_model_len(drafter.max_model_len());
+  drafter_.set_synthetic(drafter.synthetic());
   drafter_.set_max_num_sequences(thread->worker()->max_streams());
 }
 

@@ -199,7 +199,7 @@ void DraftPath::OnDrafted(DraftRun run) {
     q_.push_back(i < run.q.size() ? std::move(run.q[i])
                                   : DraftDistribution{{run.tokens[i]}, {1.0f}});
   }
-  exhausted_ = size < static_cast<size_t>(run_length_);
+  exhausted_ = size < static_cast<size_t>(run_length_) && !run.more;
   confidence_ = run.confidence;
 }
 

@@ -58,7 +58,8 @@ class DraftPath {
   // Takes the next piece of work. A kSend counts as sent.
   Work NextWork();
   // The answer to a kDraft: fewer tokens than asked for mean that there is
-  // nothing more to propose until the next event. REQUIRES: run.tokens.size()
+  // nothing more to propose until the next event, unless it says that there may
+  // be more. REQUIRES: run.tokens.size()
   // <= max_tokens of the latest kDraft, run.q is empty or as long, and no event
   // since.
   void OnDrafted(DraftRun run);

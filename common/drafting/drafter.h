@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -40,6 +41,9 @@ struct DraftRun {
   // uses. Empty: each follows from the path alone, so it was certain. Whether a
   // place has a token must not depend on the token drawn there.
   std::vector<DraftDistribution> q = {};
+  // Fewer tokens than asked for, but not for want of more: the path grew while
+  // they were made, and they end where they were to end before that.
+  bool more = false;
 };
 
 // A drafter's state for one sequence. Commits, rewinds and rollbacks do not
@@ -58,6 +62,23 @@ class DraftSequence {
                                            int max_tokens) = 0;
 };
 
+// What one sequence is asked for in a batch.
+struct DraftTask {
+  DraftSequence* sequence = nullptr;
+  // As DraftSequence::Propose says.
+  absl::Span<const int32_t> path;
+  int max_tokens = 0;
+  // The answer, as of DraftSequence::Propose. None yet: there is more to
+  // compute, so the task is to be put again. Its path may have changed by then.
+  std::optional<absl::StatusOr<DraftRun>> result = std::nullopt;
+};
+
+// What an engine pass computed for a batch; nothing where none was needed.
+struct DraftPass {
+  int num_sequences = 0;
+  int num_rows = 0;
+};
+
 // Makes draft tokens for many sequences.
 //
 // Thread safety: NewSequence on the drafter's thread; the rest from any.
@@ -72,11 +93,32 @@ class Drafter {
   virtual const std::string& model_digest() const = 0;
   // Longest path it drafts for, in tokens; 0: no limit.
   virtual int max_model_len() const = 0;
+  // Its proposals are made up, by a given law of acceptance.
+  virtual bool synthetic() const { return false; }
   virtual std::unique_ptr<DraftSequence> NewSequence(
       const DraftSequenceParams& params) = 0;
+
+  // Tasks that one Propose may have. 1 where they gain nothing from each other,
+  // so that each proposal leaves at once.
+  virtual int max_batch() const { return 1; }
+  // Works for all tasks, which are of different sequences, at once; those that
+  // come first go first where there is no room for all. What fails in one shows
+  // in its result only. One call is short, a pass of a model at most; each
+  // brings its tasks nearer to their results. By default it runs them one by
+  // one, to their ends.
+  // REQUIRES: 1 to max_batch() tasks without results; the drafter's thread.
+  virtual DraftPass Propose(absl::Span<DraftTask> tasks) {
+    for (DraftTask& task : tasks) {
+      task.result = task.sequence->Propose(task.path, task.max_tokens);
+    }
+    return {};
+  }
+
   // KV blocks in the pool and in use; both 0 without a cache.
   virtual int64_t kv_blocks_total() const { return 0; }
   virtual int64_t kv_blocks_used() const { return 0; }
+  // Blocks that are kept for their prefixes only.
+  virtual int64_t kv_blocks_cached() const { return 0; }
 };
 
 }  // namespace specwire

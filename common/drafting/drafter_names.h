@@ -17,6 +17,7 @@ inline constexpr char kModelDrafter[] = "model";
 inline constexpr char kOracleDrafter[] = "oracle";
 inline constexpr char kRandomDrafter[] = "random";
 inline constexpr char kAdversarialDrafter[] = "adversarial";
+inline constexpr char kSyntheticDrafter[] = "synthetic";
 
 // What a drafter needs.
 struct DrafterKind {
@@ -32,7 +33,8 @@ inline constexpr DrafterKind kDrafterKinds[] = {
     {.name = kModelDrafter, .has_model = true, .takes_layers = true},
     {.name = kOracleDrafter, .has_model = true, .takes_layers = false},
     {.name = kRandomDrafter, .has_model = false, .takes_layers = false},
-    {.name = kAdversarialDrafter, .has_model = true, .takes_layers = false}};
+    {.name = kAdversarialDrafter, .has_model = true, .takes_layers = false},
+    {.name = kSyntheticDrafter, .has_model = false, .takes_layers = false}};
 
 // Null if there is no such drafter.
 const DrafterKind* FindDrafterKind(absl::string_view name);

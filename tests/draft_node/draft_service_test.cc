@@ -460,9 +460,10 @@ TEST_F(OracleServiceTest, ProposesLessWhereTheCacheIsFull) {
   ExpectProposal(client.Read(), 6, 6, engine_->Continue(prompt, 3));
   client.Send(CommitRequest(6, engine_->Continue(prompt, 3)));
   ExpectProposal(client.Read(), 9, 9, {});
+  // Others need not suffer from that.
   DraftClient second(node_->stub());
-  second.Send(OpenRequest({7, 8}, 8, 8));
-  ExpectProposal(second.Read(), 2, 2, {});
+  second.Send(OpenRequest({7, 8}, 4, 4));
+  ExpectProposal(second.Read(), 2, 2, engine_->Continue({7, 8}, 4));
 }
 
 TEST_F(OracleServiceTest, FreesWhatCancelledStreamsHold) {
@@ -499,8 +500,8 @@ TEST_F(OracleServiceTest, EndsAStreamThatFloods) {
   ExpectProposal(bystander.Read(), 2, 2, engine_->Continue({10, 20}, 2));
 }
 
-// While others draft, commits are taken in before the next draft: what is known
-// to be wrong is not drafted on.
+// Commits are taken in between two passes: what is known to be wrong is not
+// drafted on, nor sent.
 TEST_F(OracleServiceTest, TakesInCommitsBeforeItDraftsOn) {
   Start({});
   engine_->Pause();
@@ -511,11 +512,10 @@ TEST_F(OracleServiceTest, TakesInCommitsBeforeItDraftsOn) {
   ASSERT_TRUE(
       WaitUntil([&] { return node_->thread().worker()->num_queued() == 1; }));
   engine_->Resume();
-  ExpectProposal(client.Read(), 2, 2, engine_->Continue({10, 20}, 2));
   ExpectProposal(client.Read(), 3, 3, engine_->Continue({10, 20, 6}, 2));
 }
 
-TEST_F(OracleServiceTest, TakesTurns) {
+TEST_F(OracleServiceTest, BatchesThePassesOfItsStreams) {
   Start({});
   engine_->Pause();
   DraftClient first(node_->stub());
@@ -529,11 +529,14 @@ TEST_F(OracleServiceTest, TakesTurns) {
     EXPECT_EQ(first.Read().tokens_size(), 4);
     EXPECT_EQ(second.Read().tokens_size(), 4);
   }
-  // Four passes for each proposal, then it is the other's turn.
+  // The first pass is the first one's alone, and the last the second one's.
+  EXPECT_EQ(engine_->num_passes(), 65);
   const std::vector<std::pair<int, int>> runs = engine_->runs();
   ASSERT_EQ(runs.size(), 128u);
-  for (size_t i = 0; i < runs.size(); ++i) {
-    EXPECT_EQ(runs[i].first, static_cast<int>(i / 4 % 2)) << i;
+  EXPECT_EQ(runs.front().first, 0);
+  EXPECT_EQ(runs.back().first, 1);
+  for (size_t i = 1; i < 127; ++i) {
+    EXPECT_EQ(runs[i].first, static_cast<int>((i - 1) % 2)) << i;
   }
 }
 

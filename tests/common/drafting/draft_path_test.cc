@@ -90,6 +90,16 @@ TEST(DraftPathTest, FillsTheWindowWithFullRuns) {
   EXPECT_EQ(path.committed_length(), 3);
 }
 
+TEST(DraftPathTest, AShortRunEndsTheDraftingUnlessThereMayBeMore) {
+  DraftPath path = MakePath(4, 8);
+  EXPECT_THAT(Work(&path, {{7, 8}}), ElementsAre("draft 4", "@3 3 [7 8]"));
+  ASSERT_TRUE(path.OnCommit(3, {7, 8, 9}).ok());
+  ASSERT_EQ(path.NextWork().kind, Kind::kDraft);
+  path.OnDrafted({.tokens = {6, 5}, .more = true});
+  EXPECT_THAT(Work(&path, {{4, 3, 2, 1}}),
+              ElementsAre("@6 6 [6 5]", "draft 4", "@8 6 [4 3 2 1]"));
+}
+
 TEST(DraftPathTest, AWindowOfOneRunWaitsForItsCommit) {
   DraftPath path = MakePath(2, 2);
   EXPECT_THAT(Work(&path, {{7, 8}}), ElementsAre("draft 2", "@3 3 [7 8]"));
