@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Specwire, llama.cpp and OpenVINO GenAI side by side in one run: the same
 model file, prompts, thread counts and output lengths, requests interleaved,
-each engine without and with its own speculation. See docs/performance.md."""
+each engine without and with its own speculation; then many sequences at once,
+Specwire and llama.cpp. See docs/performance.md."""
 
 import argparse
 import contextlib
@@ -14,7 +15,7 @@ import signal
 import sys
 import time
 
-from compare import engines, figures, machine, prompts, table
+from compare import batch, engines, figures, machine, prompts, table
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 OTHERS = {"llama.cpp": "llama_cpp_worker.py",
@@ -26,11 +27,15 @@ DONE, FAILED, USAGE = 0, 1, 2
 SETTLE_S = 0.03
 
 
-def positive(text):
-    if not text.isdecimal() or int(text) < 1:
+def whole(text, least=0):
+    if not text.isdecimal() or int(text) < least:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is no whole number of at least 1")
+            f"{text!r} is no whole number of at least {least}")
     return int(text)
+
+
+def positive(text):
+    return whole(text, 1)
 
 
 def thread_counts(text):
@@ -78,6 +83,9 @@ def parse(arguments):
              "(default 2)")
     add("--llama_flash_attention", action="store_true",
         help="llama.cpp with flash attention; the binding's default is without")
+    add("--batch", type=whole, default=16, metavar="N",
+        help="sequences at once of Specwire and llama.cpp, with the greatest "
+             "of --threads; 0 leaves it out (default 16)")
     add("--raw", type=pathlib.Path, metavar="FILE.json",
         help="write every single request, too")
     flags = parser.parse_args(arguments)
@@ -164,6 +172,28 @@ def measure(running, asked, flags):
     return samples, meter.finish()
 
 
+def measure_batch(running, everything, samples, flags):
+    """The entries of many sequences at once; questions come again if there are
+    too few. The clusters of all engines stay up, and idle."""
+    threads = max(flags.threads)
+    cluster = next(e for e in running
+                   if (e.name, e.threads) == ("specwire", threads))
+    asked = prompts.pick(everything, min(flags.batch, len(everything)))
+    asked = [asked[i % len(asked)] for i in range(flags.batch)]
+    with contextlib.ExitStack() as stack:
+        runners = [batch.Specwire(cluster, str(flags.bin / "specwire"), asked)]
+        if "llama.cpp" in flags.engines:
+            ids = [cluster.chat_ids(prompt.text) for prompt in asked]
+            runners.append(batch.LlamaCpp(
+                bench_python(), flags.model, threads,
+                flags.llama_flash_attention, ids, flags.max_tokens))
+        for runner in runners:
+            stack.callback(runner.close)
+        found = batch.measure(runners, flags.max_tokens, flags.repeats)
+    return batch.entries(found, batch.ids_alone(samples, asked, threads),
+                         threads)
+
+
 def document(running, samples, seen, flags, facts):
     idle, foreign, steal = seen
     facts |= {"foreign_load": foreign, "steal": steal}
@@ -190,8 +220,9 @@ def document(running, samples, seen, flags, facts):
 
 
 def run(flags):
-    asked = prompts.pick(prompts.parse(flags.dataset.open(encoding="utf-8")),
-                         flags.prompts)
+    with flags.dataset.open(encoding="utf-8") as lines:
+        everything = prompts.parse(lines)
+    asked = prompts.pick(everything, flags.prompts)
     start = time.monotonic()
     facts = machine.describe() | {"read_bandwidth_gb_per_second": None}
     if len(flags.engines) > 1:
@@ -200,7 +231,10 @@ def run(flags):
     with contextlib.ExitStack() as stack:
         running = start_all(flags, stack)
         samples, seen = measure(running, asked, flags)
+        batches = (measure_batch(running, everything, samples, flags)
+                   if flags.batch else [])
     result = document(running, samples, seen, flags, facts)
+    result["batch"] = batches
     result["seconds"] = time.monotonic() - start
     if flags.raw:
         flags.raw.write_text(json.dumps([vars(s) for s in samples]) + "\n")
@@ -219,13 +253,18 @@ def main(arguments=None):
     except KeyboardInterrupt:
         return 130
     print(json.dumps(result) if flags.json else table.report(result))
-    differing = [e for e in result["engines"] if e["engine"] == "specwire"
-                 and e["prompts_equal"] != e["prompts"]]
-    if differing:
+    code = DONE
+    if any(e["prompts_equal"] != e["prompts"] for e in result["engines"]
+           if e["engine"] == "specwire"):
         say("Specwire's text with speculation DIFFERS from its text without: "
             "this is a bug")
-        return FAILED
-    return DONE
+        code = FAILED
+    if any(e["prompts_equal"] != e["prompts_compared"] for e in result["batch"]
+           if e["engine"] == "specwire"):
+        say("Specwire's text of requests run together DIFFERS from that of the "
+            "same requests run alone: this is a bug")
+        code = FAILED
+    return code
 
 
 if __name__ == "__main__":

@@ -31,6 +31,7 @@ void AddScoreCommand(CLI::App* app, Runner* runner);
 void AddTokenizeCommand(CLI::App* app, Runner* runner);
 void AddNodesCommand(CLI::App* app, Runner* runner);
 void AddStatsCommand(CLI::App* app, Runner* runner);
+void AddBenchCommand(CLI::App* app, Runner* runner);
 
 // Gives every flag of `app` that has no environment variable yet the variable
 // SPECWIRE_FLAG. Flags on the command line come first, then a config file, then

@@ -156,6 +156,7 @@ Json ToJson(const Completion& completion, bool several) {
   Json json = {{"request_id", started.request_id()},
                {"model", started.model()},
                {"model_digest", started.model_digest()},
+               {"synthetic", started.synthetic()},
                {"seed", started.sampling().seed()},
                {"prompt_token_ids", started.prompt_token_ids()},
                {"speculation", SettingsJson(started.speculation())},

@@ -158,6 +158,12 @@ int RunGenerate(const GenerateFlags& flags) {
                    completion.num_resumes);
     }
   }
+  if (completion.started.synthetic()) {
+    std::fputs(
+        "note: the tokens, or their drafts, are made up by a synthetic node; "
+        "it is for load tests\n",
+        stderr);
+  }
   if (!written) {
     PrintError("standard output cannot be written");
     return kExitFailed;

@@ -35,6 +35,7 @@ int Main(int argc, char** argv) {
   AddTokenizeCommand(&app, &runner);
   AddNodesCommand(&app, &runner);
   AddStatsCommand(&app, &runner);
+  AddBenchCommand(&app, &runner);
 
   try {
     app.parse(argc, argv);

@@ -17,6 +17,7 @@
 #include "common/base/logging.h"
 #include "common/base/processors.h"
 #include "common/drafting/drafter_names.h"
+#include "common/drafting/synthetic.h"
 #include "common/model/engine_names.h"
 
 namespace specwire::cli {
@@ -61,16 +62,41 @@ int RunUp(const UpFlags& flags) {
       .Run();
 }
 
+void AddSyntheticFlags(CLI::App* command, UpOptions* options) {
+  command->add_flag("--allow_synthetic",
+                    options->allow_synthetic,
+                    "Allow --engine synthetic and --drafter synthetic, whose "
+                    "tokens are made up: for load tests");
+  command->add_option("--synthetic_step_us",
+                      options->synthetic_step_us,
+                      "Synthetic engine: microseconds that a pass takes");
+  command->add_option("--synthetic_row_us",
+                      options->synthetic_row_us,
+                      "Synthetic engine: microseconds that each row adds");
+  command->add_option("--synthetic_acceptance",
+                      options->synthetic_acceptance,
+                      "Synthetic drafter: probability that the token at each "
+                      "place of a run is right, P,P,...");
+  command->add_option("--synthetic_delay_us",
+                      options->synthetic_delay_us,
+                      "Synthetic drafter: microseconds that a proposal takes");
+  command->add_option("--synthetic_vocab",
+                      options->synthetic_vocab,
+                      "Both: tokens in the vocabulary");
+}
+
 void AddUpFlags(CLI::App* command, UpFlags* flags) {
   UpOptions* options = &flags->options;
   std::vector<std::string> drafters = DrafterNames();
   drafters.emplace_back(kNoDrafter);
+  std::vector<std::string> engines(std::begin(kEngineNames),
+                                   std::end(kEngineNames));
+  engines.emplace_back(kSynthetic);
   command
       ->add_option("--engine",
                    options->engine,
                    "How verifiers, and drafters with a model, compute")
-      ->check(CLI::IsMember(std::vector<std::string>(std::begin(kEngineNames),
-                                                     std::end(kEngineNames))))
+      ->check(CLI::IsMember(engines))
       ->capture_default_str();
   command->add_option("--drafter", options->drafter, "What drafts")
       ->check(CLI::IsMember(drafters))
@@ -120,6 +146,10 @@ void AddUpFlags(CLI::App* command, UpFlags* flags) {
   command->add_option("--kv_cache_mib",
                       options->kv_cache_mib,
                       "KV cache of each node that has a model");
+  command->add_option("--max_num_sequences",
+                      options->max_num_sequences,
+                      "Sequences at once, for each node");
+  AddSyntheticFlags(command, options);
   command->add_option("--log_level", options->log_level, "For all processes")
       ->check(CLI::IsMember({"debug", "info", "warning", "error"}))
       ->capture_default_str();

@@ -12,6 +12,7 @@
 #include "common/base/host_port.h"
 #include "common/base/processors.h"
 #include "common/base/status_macros.h"
+#include "common/drafting/synthetic.h"
 
 namespace specwire::cli {
 namespace {
@@ -111,26 +112,80 @@ std::vector<std::string> DraftArguments(const UpOptions& options,
   return arguments;
 }
 
-absl::Status AddNodes(const UpOptions& options,
-                      const std::string& folder,
-                      const std::string& model,
-                      UpPlan* plan) {
-  std::vector<std::string> verifier = {
-      "--model",
-      model,
+bool IsSynthetic(const UpOptions& options) {
+  return options.engine == kSynthetic;
+}
+
+// INVALID_ARGUMENT if synthetic nodes are asked for by mistake, or with others
+// that they cannot serve.
+absl::Status CheckSynthetic(const UpOptions& options) {
+  const bool drafts = options.drafter == kSyntheticDrafter;
+  if (IsSynthetic(options)) {
+    SPECWIRE_RETURN_IF_ERROR(
+        CheckSyntheticAllowed(options.allow_synthetic, "--engine synthetic"));
+    const DrafterKind* kind = FindDrafterKind(options.drafter);
+    if (kind != nullptr && kind->has_model) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--drafter: ",
+                       options.drafter,
+                       " needs a model, and --engine synthetic has none"));
+    }
+    if (!options.model.empty()) {
+      return absl::InvalidArgumentError(
+          "--model: the engine synthetic has no model");
+    }
+  } else if (drafts) {
+    SPECWIRE_RETURN_IF_ERROR(
+        CheckSyntheticAllowed(options.allow_synthetic, "--drafter synthetic"));
+    return absl::InvalidArgumentError(
+        "--drafter: synthetic drafts for --engine synthetic only");
+  }
+  return absl::OkStatus();
+}
+
+// Appends "--name VALUE" if there is a value.
+template <class Value>
+void AddOption(const std::string& name,
+               const std::optional<Value>& value,
+               std::vector<std::string>* arguments) {
+  if (!value.has_value()) return;
+  arguments->insert(arguments->end(), {name, absl::StrCat(*value)});
+}
+
+std::vector<std::string> VerifierArguments(const UpOptions& options,
+                                           const std::string& model) {
+  std::vector<std::string> arguments = {
       "--engine",
       options.engine,
       "--threads",
       absl::StrCat(ShareThreads(options).verifier)};
-  if (options.max_model_len.has_value()) {
-    verifier.insert(verifier.end(),
-                    {"--max_model_len", absl::StrCat(*options.max_model_len)});
+  if (IsSynthetic(options)) {
+    arguments.emplace_back("--allow_synthetic");
+    AddOption("--synthetic_step_us", options.synthetic_step_us, &arguments);
+    AddOption("--synthetic_row_us", options.synthetic_row_us, &arguments);
+    AddOption("--synthetic_vocab", options.synthetic_vocab, &arguments);
+  } else {
+    arguments.insert(arguments.end(), {"--model", model});
   }
+  AddOption("--max_model_len", options.max_model_len, &arguments);
+  AddOption("--kv_cache_mib", options.kv_cache_mib, &arguments);
+  AddOption("--max_num_sequences", options.max_num_sequences, &arguments);
+  return arguments;
+}
+
+absl::Status AddNodes(const UpOptions& options,
+                      const std::string& folder,
+                      const std::string& model,
+                      UpPlan* plan) {
+  const std::vector<std::string> verifier = VerifierArguments(options, model);
   std::vector<std::string> draft = DraftArguments(options, model);
-  if (options.kv_cache_mib.has_value()) {
-    const std::string mib = absl::StrCat(*options.kv_cache_mib);
-    verifier.insert(verifier.end(), {"--kv_cache_mib", mib});
-    draft.insert(draft.end(), {"--kv_cache_mib", mib});
+  AddOption("--kv_cache_mib", options.kv_cache_mib, &draft);
+  AddOption("--max_num_sequences", options.max_num_sequences, &draft);
+  if (options.drafter == kSyntheticDrafter) {
+    draft.emplace_back("--allow_synthetic");
+    AddOption("--synthetic_acceptance", options.synthetic_acceptance, &draft);
+    AddOption("--synthetic_delay_us", options.synthetic_delay_us, &draft);
+    AddOption("--synthetic_vocab", options.synthetic_vocab, &draft);
   }
   for (int i = 0; i < options.num_verifiers; ++i) {
     SPECWIRE_RETURN_IF_ERROR(AddNode(options,
@@ -187,8 +242,9 @@ std::string DescribeThreads(const UpOptions& options) {
 
 absl::StatusOr<UpPlan> MakeUpPlan(const UpOptions& options,
                                   const std::string& folder) {
+  SPECWIRE_RETURN_IF_ERROR(CheckSynthetic(options));
   std::string model = options.model;
-  if (model.empty()) {
+  if (model.empty() && !IsSynthetic(options)) {
     SPECWIRE_ASSIGN_OR_RETURN(model, FindDefaultModel(folder));
   }
   UpPlan plan;

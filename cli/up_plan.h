@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -43,6 +44,15 @@ struct UpOptions {
   std::optional<int> draft_layers;
   std::optional<int> max_model_len;
   std::optional<int> kv_cache_mib;
+  // Sequences at once, for each node.
+  std::optional<int> max_num_sequences;
+  // Nodes without models, for load tests; see the nodes' own flags.
+  bool allow_synthetic = false;
+  std::optional<int64_t> synthetic_step_us;
+  std::optional<int64_t> synthetic_row_us;
+  std::optional<std::string> synthetic_acceptance;
+  std::optional<int64_t> synthetic_delay_us;
+  std::optional<int> synthetic_vocab;
   std::string log_level = "info";
 };
 

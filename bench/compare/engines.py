@@ -40,6 +40,7 @@ class Specwire:
 
     def __init__(self, binaries, model, threads, up_flags):
         self.threads = threads
+        self._num_runs = 0
         self._specwire = str(binaries / "specwire")
         self._log = tempfile.NamedTemporaryFile(prefix="specwire-up-")
         self._up = subprocess.Popen(
@@ -74,7 +75,8 @@ class Specwire:
         log = pathlib.Path(self._log.name).read_text(errors="replace")
         said = re.search(r"^\S+ I specwire: (.*\bthread.*)$", log, re.MULTILINE)
         engine = re.search(r"\bengine (\w+)$", log, re.MULTILINE)
-        details = {"up": said.group(1) if said else "says nothing of threads"}
+        details = {"up": said.group(1) if said else "says nothing of threads",
+                   "prefix cache": "of no use to any request"}
         if engine:
             details["engine"] = engine.group(1)
         if os.environ.get("SPECWIRE_ISA"):
@@ -100,8 +102,13 @@ class Specwire:
 
     def run(self, mode, prompt_ids, max_tokens):
         flags = ["--no_speculation"] if mode == figures.PLAIN else []
-        reply = self._generate(max_tokens, *flags, "--prompt_ids",
-                               ",".join(map(str, prompt_ids)))
+        # A salt of its own: what an earlier request has left in the prefix
+        # cache is no use to it, as with the other engines.
+        self._num_runs += 1
+        reply = self._generate(
+            max_tokens, *flags, "--cache_salt",
+            f"{os.getpid()}/{self._num_runs}", "--prompt_ids",
+            ",".join(map(str, prompt_ids)))
         self.details["model digest"] = reply["model_digest"][:12]
         speculation = reply["speculative_decoding"]
         if mode == figures.SPECULATIVE and speculation.get("drafter"):
@@ -125,7 +132,7 @@ class Specwire:
         self._log.close()
 
 
-class _Worker:
+class Worker:
     """One of the *_worker.py programs: one engine in one mode."""
 
     def __init__(self, python, program, *flags):
@@ -154,13 +161,13 @@ class _Worker:
                               f"{timeout_s} s: {_last_lines(self._log)}")
         return json.loads(line)
 
-    def ask(self, message):
+    def ask(self, message, timeout_s=REQUEST_TIMEOUT_S):
         try:
             self._process.stdin.write(json.dumps(message) + "\n")
             self._process.stdin.flush()
         except BrokenPipeError:
             pass  # Reading tells why.
-        return self._read(REQUEST_TIMEOUT_S)
+        return self._read(timeout_s)
 
     def close(self):
         self._process.kill()
@@ -180,7 +187,7 @@ class WorkerEngine:
         self._workers = {}
         try:
             for mode in figures.MODES:
-                worker = _Worker(python, program, "--model", model,
+                worker = Worker(python, program, "--model", model,
                                  "--threads", threads, "--mode", mode, *flags)
                 self._workers[mode] = worker
                 self.versions |= worker.ready["versions"]

@@ -67,4 +67,5 @@ def load():
     return run, {"llama-cpp-python": llama_cpp.__version__}, details
 
 
-worker.serve(load)
+if __name__ == "__main__":
+    worker.serve(load)

@@ -71,6 +71,25 @@ def group_table(entries):
     return markdown(["engine", "threads", *groups], rows)
 
 
+def batch_table(entries):
+    """Many sequences at once."""
+    rows = []
+    for entry in entries:
+        over = entry["specwire_over_it"]
+        ours = entry["engine"] == "specwire"
+        rows.append([
+            entry["engine"], entry["threads"], entry["sequences"],
+            with_range(entry["tokens_per_second"]),
+            with_range(entry["end_to_end_tokens_per_second"]),
+            "" if ours else with_range(over["decode"], 2),
+            "" if ours else with_range(over["end_to_end"], 2),
+            f"{entry['prompts_equal']} of {entry['prompts_compared']}"])
+    return markdown(
+        ["engine", "threads", "sequences", "while all decode, token/s",
+         "end to end, token/s", "Specwire / it, decoding",
+         "Specwire / it, end to end", "same text as alone"], rows)
+
+
 def setup_lines(document):
     machine, settings = document["machine"], document["settings"]
     versions = document["versions"]
@@ -119,6 +138,10 @@ def report(document):
              "In detail:", detail_table(entries),
              "Speed-up by speculation, by group of prompts:",
              group_table(entries)]
+    batch = document.get("batch")
+    if batch:
+        parts += [f"Batch {batch[0]['sequences']}: so many sequences at once, "
+                  f"plain, all tokens of all sequences:", batch_table(batch)]
     remarks = [f"- note: {line}" for line in notes(document)]
     if remarks:
         parts.append("\n".join(remarks))

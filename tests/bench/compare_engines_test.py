@@ -25,8 +25,8 @@ class CompareEnginesTest(unittest.TestCase):
     def test_measures_specwire_and_writes_every_request(self):
         with tempfile.NamedTemporaryFile(suffix=".json") as raw:
             done = compare("--engines", "specwire", "--json", "--prompts", "2",
-                           "--max_tokens", "8", "--repeats", "2", "--raw",
-                           raw.name)
+                           "--max_tokens", "8", "--repeats", "2", "--batch",
+                           "2", "--raw", raw.name)
             self.assertEqual(done.returncode, 0, done.stderr)
             samples = json.load(raw)
         document = json.loads(done.stdout)
@@ -38,13 +38,19 @@ class CompareEnginesTest(unittest.TestCase):
         self.assertGreater(entry["plain_tokens_per_second"], 0)
         self.assertGreater(entry["speculative_tokens_per_second"], 0)
         self.assertEqual(entry["plain"]["tokens_per_pass"], 1)
+        (batch,) = document["batch"]
+        self.assertEqual(
+            [batch[key] for key in ("engine", "threads", "sequences",
+                                    "prompts_compared", "prompts_equal")],
+            ["specwire", 1, 2, 2, 2])
+        self.assertGreater(batch["end_to_end_tokens_per_second"]["min"], 0)
         # 2 prompts, 2 repeats, 2 modes.
         self.assertEqual(len(samples), 8)
         self.assertEqual({len(s["token_ids"]) for s in samples}, {8})
         self.assertTrue(all(s["generation_s"] > 0 for s in samples))
 
     def test_without_the_other_engines_environment_it_says_what_to_do(self):
-        done = compare("--quick", "--engines", "openvino",
+        done = compare("--quick", "--engines", "openvino", "--batch", "0",
                        SPECWIRE_BENCH_VENV="/nonexistent")
         self.assertEqual(done.returncode, 1)
         self.assertEqual(done.stdout, "")
@@ -52,7 +58,7 @@ class CompareEnginesTest(unittest.TestCase):
 
     def test_bad_usage(self):
         for flags in (["--max_tokens", "1"], ["--threads", "0"],
-                      ["--engines", "bogus"], ["--bogus"]):
+                      ["--engines", "bogus"], ["--batch", "-1"], ["--bogus"]):
             self.assertEqual(compare(*flags).returncode, 2, flags)
         done = compare("--prompts", "999", "--engines", "specwire")
         self.assertEqual(done.returncode, 1)

@@ -14,7 +14,8 @@ BENCH = pathlib.Path(os.environ["SPECWIRE_TEST_SOURCE"]) / "bench"
 sys.path.insert(0, str(BENCH))
 
 import compare_engines  # noqa: E402
-from compare import engines, figures, machine, prompts, table  # noqa: E402
+from compare import (batch, engines, figures, machine, prompts,  # noqa: E402
+                     table)
 
 
 def sample(engine="specwire", mode="plain", question=1, repeat=0,
@@ -187,6 +188,85 @@ class FiguresTest(unittest.TestCase):
         self.assertIn("other programs used 50 %", text)
         self.assertIn("specwire with 1 thread(s) used 40 %", text)
         self.assertIn("fewer than 3 repeats", text)
+
+
+def record(start_ms, *chunks):
+    """A request as `specwire bench --raw` tells it; chunks (ms, tokens)."""
+    return {"index": 0, "scheduled_ms": start_ms, "chunks": chunks,
+            "token_ids": list(range(sum(n for _, n in chunks)))}
+
+
+class BatchTest(unittest.TestCase):
+
+    def test_the_decode_phase_is_while_all_streams_decode(self):
+        found = batch.streams_sample([
+            record(1000, (1100, 1), (1200, 2), (1400, 1), (1700, 1)),
+            record(1000, (1300, 1), (1500, 3), (1600, 1))])
+        # From 1300 to 1600: 1 token of the first, 4 of the second.
+        self.assertEqual(found["decode_tokens"], 5)
+        self.assertAlmostEqual(found["decode_s"], 0.3)
+        self.assertAlmostEqual(found["total_s"], 0.7)
+        self.assertAlmostEqual(batch.decode_rate(found), 5 / 0.3)
+        self.assertAlmostEqual(batch.total_rate(found), 10 / 0.7)
+
+    def test_streams_that_never_ran_together_have_no_decode_rate(self):
+        found = batch.streams_sample([record(0, (10, 1), (20, 1)),
+                                      record(0, (30, 1), (40, 1))])
+        self.assertIsNone(batch.decode_rate(found))
+
+    def samples(self):
+        def sample_of(rate, ids=((1, 2), (3, 4))):
+            return {"token_ids": [list(i) for i in ids], "decode_tokens": 2,
+                    "decode_s": 2 / rate, "total_s": 8 / rate}
+        return {"specwire": [sample_of(30), sample_of(40)],
+                "llama.cpp": [sample_of(10), sample_of(20, ((1, 2), (3, 5)))]}
+
+    def test_entries_compare_in_pairs(self):
+        alone = {"specwire": {0: (1, 2), 1: (3, 4)},
+                 "llama.cpp": {0: (1, 2), 1: (3, 4)}}
+        ours, other = batch.entries(self.samples(), alone, 2)
+        self.assertEqual(
+            [other[key] for key in ("engine", "threads", "sequences",
+                                    "prompts_compared", "prompts_equal")],
+            ["llama.cpp", 2, 2, 2, 1])
+        self.assertEqual(ours["prompts_equal"], 2)
+        self.assertEqual(ours["tokens_per_second"]["median"], 35)
+        self.assertEqual(other["specwire_over_it"]["decode"],
+                         {"median": 2.5, "min": 2, "max": 3})
+        self.assertEqual(other["specwire_over_it"]["end_to_end"]["median"], 2.5)
+        self.assertAlmostEqual(
+            ours["end_to_end_tokens_per_second"]["median"], 17.5)
+
+    def test_what_has_no_decode_phase_has_no_ratio(self):
+        samples = self.samples()
+        for found in samples["specwire"]:
+            found["decode_s"] = 0
+        ours, other = batch.entries(samples, {}, 1)
+        self.assertIsNone(ours["tokens_per_second"])
+        self.assertIsNone(other["specwire_over_it"]["decode"])
+        self.assertIn("| - |", table.batch_table([ours, other]))
+
+    def test_the_table_shows_the_ratios(self):
+        text = table.batch_table(batch.entries(self.samples(), {}, 2))
+        self.assertIn("| llama.cpp | 2 | 2 | 15.0 (10.0-20.0) | "
+                      "7.5 (5.0-10.0) | 2.50 (2.00-3.00) | "
+                      "2.50 (2.00-3.00) | 0 of 0 |", text)
+
+    def test_texts_alone_are_found_by_question(self):
+        asked = [prompts.Prompt(7, "qa", "x"), prompts.Prompt(8, "qa", "y"),
+                 prompts.Prompt(7, "qa", "x")]
+        samples = [sample(question=7, tokens=(1, 2)),
+                   sample(question=8, tokens=(5,), mode="speculative"),
+                   sample(question=8, tokens=(6,), threads=2),
+                   sample(engine="llama.cpp", question=9)]
+        self.assertEqual(batch.ids_alone(samples, asked, 1),
+                         {"specwire": {0: (1, 2), 2: (1, 2)}})
+
+    def test_a_report_of_failures_is_told_in_one_line(self):
+        text = json.dumps({"modes": {"plain": {"failures": {
+            "UNAVAILABLE": {"count": 2, "message": "gone"}}}}})
+        self.assertEqual(batch.failures(text), "UNAVAILABLE: gone")
+        self.assertEqual(batch.failures(""), "no report")
 
 
 class MachineTest(unittest.TestCase):

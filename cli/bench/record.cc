@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/bench/record.h"
+
+namespace specwire::cli::bench {
+
+void Record::Add(const v1::GenerateResponse& response, absl::Duration now) {
+  switch (response.event_case()) {
+    case v1::GenerateResponse::kStarted:
+      model = response.started().model();
+      model_digest = response.started().model_digest();
+      synthetic = response.started().synthetic();
+      break;
+    case v1::GenerateResponse::kDelta: {
+      const auto& ids = response.delta().token_ids();
+      if (ids.empty()) break;
+      chunks.push_back(Chunk{now, ids.size()});
+      token_ids.insert(token_ids.end(), ids.begin(), ids.end());
+      break;
+    }
+    case v1::GenerateResponse::kFinished:
+      finished = response.finished();
+      done = now;
+      break;
+    default:
+      break;
+  }
+}
+
+std::optional<double> Record::TtftMs() const {
+  if (chunks.empty()) return std::nullopt;
+  return absl::ToDoubleMilliseconds(chunks.front().time - scheduled);
+}
+
+std::optional<double> Record::ItlMs() const {
+  if (token_ids.size() < 2) return std::nullopt;
+  const absl::Duration time = chunks.back().time - chunks.front().time;
+  return absl::ToDoubleMilliseconds(time) /
+         static_cast<double>(token_ids.size() - 1);
+}
+
+double Record::LatencyMs() const {
+  return absl::ToDoubleMilliseconds(done - scheduled);
+}
+
+bool IsOverload(const absl::Status& status, bool has_deadline) {
+  return absl::IsResourceExhausted(status) ||
+         (has_deadline && absl::IsDeadlineExceeded(status));
+}
+
+void AddStats(const v1::SpeculationStats& stats, v1::SpeculationStats* sum) {
+  sum->set_num_spec_steps(sum->num_spec_steps() + stats.num_spec_steps());
+  sum->set_num_draft_tokens(sum->num_draft_tokens() + stats.num_draft_tokens());
+  sum->set_num_accepted_draft_tokens(sum->num_accepted_draft_tokens() +
+                                     stats.num_accepted_draft_tokens());
+  sum->set_num_passes(sum->num_passes() + stats.num_passes());
+  sum->set_num_drafted_tokens(sum->num_drafted_tokens() +
+                              stats.num_drafted_tokens());
+  sum->set_num_overlapped_tokens(sum->num_overlapped_tokens() +
+                                 stats.num_overlapped_tokens());
+  sum->set_num_stale_tokens(sum->num_stale_tokens() + stats.num_stale_tokens());
+  sum->set_num_trimmed_tokens(sum->num_trimmed_tokens() +
+                              stats.num_trimmed_tokens());
+  sum->set_num_unused_tokens(sum->num_unused_tokens() +
+                             stats.num_unused_tokens());
+  while (sum->acceptance_histogram_size() < stats.acceptance_histogram_size()) {
+    sum->add_acceptance_histogram(0);
+  }
+  for (int i = 0; i < stats.acceptance_histogram_size(); ++i) {
+    sum->set_acceptance_histogram(
+        i, sum->acceptance_histogram(i) + stats.acceptance_histogram(i));
+  }
+  if (!stats.drafter().empty()) sum->set_drafter(stats.drafter());
+  const double accepted = static_cast<double>(sum->num_accepted_draft_tokens());
+  if (sum->num_spec_steps() > 0) {
+    sum->set_mean_acceptance_length(
+        1 + accepted / static_cast<double>(sum->num_spec_steps()));
+  }
+  if (sum->num_draft_tokens() > 0) {
+    sum->set_draft_acceptance_rate(
+        accepted / static_cast<double>(sum->num_draft_tokens()));
+  }
+}
+
+}  // namespace specwire::cli::bench

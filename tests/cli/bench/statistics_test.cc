@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/bench/statistics.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+namespace specwire::cli::bench {
+namespace {
+
+TEST(StatisticsTest, PercentilesInterpolateBetweenNeighbours) {
+  const std::vector<double> sorted = {10, 20, 30, 40};
+  EXPECT_DOUBLE_EQ(Percentile(sorted, 0), 10);
+  EXPECT_DOUBLE_EQ(Percentile(sorted, 0.5), 25);
+  EXPECT_DOUBLE_EQ(Percentile(sorted, 0.9), 37);
+  EXPECT_DOUBLE_EQ(Percentile(sorted, 1), 40);
+  EXPECT_DOUBLE_EQ(Percentile({7}, 0.99), 7);
+}
+
+TEST(StatisticsTest, SummaryDoesNotDependOnTheOrder) {
+  std::vector<double> values(101);
+  std::iota(values.rbegin(), values.rend(), 0.0);
+  const Summary summary = Summarize(values);
+  EXPECT_EQ(summary.count, 101);
+  EXPECT_DOUBLE_EQ(summary.mean, 50);
+  EXPECT_DOUBLE_EQ(summary.p50, 50);
+  EXPECT_DOUBLE_EQ(summary.p90, 90);
+  EXPECT_DOUBLE_EQ(summary.p99, 99);
+  EXPECT_EQ(Summarize({}).count, 0);
+  EXPECT_EQ(Summarize({}).p99, 0);
+}
+
+TEST(StatisticsTest, MedianOfEvenlyManyIsBetweenTheMiddleTwo) {
+  EXPECT_DOUBLE_EQ(Median({9, 1, 5}), 5);
+  EXPECT_DOUBLE_EQ(Median({9, 1, 5, 6}), 5.5);
+}
+
+// Values of published tables of Student's distribution.
+TEST(StatisticsTest, StudentsQuantileIsThatOfTheTables) {
+  for (const auto& [degrees, expected] :
+       std::vector<std::pair<int, double>>{{1, 12.706},
+                                           {2, 4.303},
+                                           {7, 2.365},
+                                           {30, 2.042},
+                                           {31, 2.0395},
+                                           {40, 2.0211},
+                                           {60, 2.0003},
+                                           {120, 1.9799},
+                                           {1000000, 1.95996}}) {
+    EXPECT_NEAR(StudentT95(degrees), expected, 6e-4) << degrees;
+  }
+}
+
+TEST(StatisticsTest, RatioIsAGeometricMeanWithAStudentInterval) {
+  // Logarithms -1, 0, 1, 2 times log 2: mean 0.5, standard deviation
+  // sqrt(5/3), standard error sqrt(5/12), t of 3 degrees 3.1824.
+  const auto ratio = EstimateRatio({0.5, 1, 2, 4});
+  ASSERT_TRUE(ratio.has_value());
+  EXPECT_EQ(ratio->pairs, 4);
+  EXPECT_NEAR(ratio->geometric_mean, std::sqrt(2), 1e-12);
+  ASSERT_TRUE(ratio->interval.has_value());
+  const double half = 3.1824 * std::sqrt(5.0 / 12);
+  EXPECT_NEAR(ratio->interval->low, std::exp2(0.5 - half), 1e-9);
+  EXPECT_NEAR(ratio->interval->high, std::exp2(0.5 + half), 1e-9);
+}
+
+TEST(StatisticsTest, OnePairHasNoIntervalAndNoneNoRatio) {
+  const auto one = EstimateRatio({1.5});
+  ASSERT_TRUE(one.has_value());
+  EXPECT_DOUBLE_EQ(one->geometric_mean, 1.5);
+  EXPECT_FALSE(one->interval.has_value());
+  EXPECT_FALSE(EstimateRatio({}).has_value());
+}
+
+TEST(RepeatRateTest, CountsRunsThatOccurredBefore) {
+  EXPECT_DOUBLE_EQ(RepeatRate({1, 2, 3, 4, 5, 6}), 0);
+  // 1111 five times: four of five runs are repeats.
+  EXPECT_DOUBLE_EQ(RepeatRate({1, 1, 1, 1, 1, 1, 1, 1}), 0.8);
+  // 1231 2312 3123 1231 2312: two of five.
+  EXPECT_DOUBLE_EQ(RepeatRate({1, 2, 3, 1, 2, 3, 1, 2}), 0.4);
+  EXPECT_DOUBLE_EQ(RepeatRate({1, 1, 1}), 0);
+  EXPECT_DOUBLE_EQ(RepeatRate({}), 0);
+  EXPECT_DOUBLE_EQ(RepeatRate({1, 2, 1, 2}, 2), 1.0 / 3);
+}
+
+}  // namespace
+}  // namespace specwire::cli::bench

@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: Apache-2.0
+"""specwire bench against a running cluster: figures, equal ids, load shapes,
+failures, interrupts."""
+
+import json
+import os
+import signal
+import tempfile
+import unittest
+
+from process_cluster import (DATA, DONE, FAILED, Cluster, UpCluster,
+                             make_tiny_model, read_metrics, wait_until)
+
+QUESTIONS = DATA / "questions.jsonl"
+CATEGORIES = {"writing", "coding", "translation", "summarization", "qa",
+              "math_reasoning", "rag"}
+INTERRUPTED = 130
+# Room for the template and the prompts.
+MODEL_FLAGS = ("--context_length", "4096")
+
+
+def finish(call):
+    out, messages = call.communicate(timeout=60)
+    return call.returncode, out.decode(), messages.decode()
+
+
+class BenchTest(unittest.TestCase):
+
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.model = os.path.join(cls.folder.name, "tiny.gguf")
+        make_tiny_model(cls.model, *MODEL_FLAGS)
+        cls.cluster = UpCluster(model=cls.model)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.cluster.close()
+        cls.folder.cleanup()
+
+    def bench(self, *flags, code=DONE, max_tokens=12):
+        call = self.cluster.start("bench", "--dataset", QUESTIONS, "--json",
+                                  "--max_tokens", max_tokens, *flags)
+        returned, out, messages = finish(call)
+        self.assertEqual(returned, code, messages + out)
+        return json.loads(out)
+
+    def test_both_modes_are_measured_and_compared(self):
+        with tempfile.NamedTemporaryFile() as raw:
+            report = self.bench("--num", 20, "--concurrency", 2, "--ignore_eos",
+                                "--temperature", 1, "--seed", 7, "--raw",
+                                raw.name, "--warmup", 3)
+            records = [json.loads(line) for line in raw]
+        self.assertIs(report["ids_equal"], True)
+        self.assertEqual(report["ids_compared"], 20)
+        self.assertEqual(report["warmup_requests"], 3)
+        self.assertEqual(set(report["modes"]), {"plain", "speculative"})
+        for mode in report["modes"].values():
+            self.assertEqual(mode["completed"], 20)
+            self.assertEqual(mode["failed"], 0)
+            self.assertEqual(mode["output_tokens"], 240)
+            self.assertEqual(mode["cached_prompt_tokens"], 0)
+            self.assertGreater(mode["output_tokens_per_second"], 0)
+            for name in ("ttft_ms", "itl_ms", "e2e_ms"):
+                self.assertLessEqual(mode[name]["p50"], mode[name]["p90"])
+                self.assertLessEqual(mode[name]["p90"], mode[name]["p99"])
+                self.assertEqual(mode[name]["count"], 20)
+        plain = report["modes"]["plain"]
+        self.assertEqual(plain["tokens_per_pass"], 1)
+        self.assertEqual(plain["speculative_decoding"]["num_draft_tokens"], 0)
+        speedup = report["speedup"]["output_tokens_per_second"]
+        self.assertEqual(speedup["pairs"], 8)
+        self.assertLess(speedup["low"], speedup["geometric_mean"])
+        self.assertGreater(speedup["high"], speedup["geometric_mean"])
+        self.assertEqual(set(report["categories"]), CATEGORIES)
+        for category in report["categories"].values():
+            for mode in category.values():
+                self.assertGreater(mode["output_tokens_per_second"], 0)
+                self.assertGreater(mode["itl_ms"]["p50"], 0)
+        self.check_records(records)
+
+    def check_records(self, records):
+        self.assertEqual(len(records), 40)
+        texts = {}
+        for record in records:
+            self.assertEqual(record["status"], "OK")
+            self.assertEqual(sum(n for _, n in record["chunks"]), 12)
+            self.assertEqual(len(record["token_ids"]), 12)
+            self.assertEqual(record["question_id"], record["index"] % 8 + 1)
+            texts.setdefault(record["index"], {})[record["mode"]] = (
+                record["token_ids"])
+        self.assertEqual(set(texts), set(range(20)))
+        for text in texts.values():
+            self.assertEqual(text["plain"], text["speculative"])
+        # Requests have seeds of their own, so a question's texts differ.
+        self.assertNotEqual(texts[0]["plain"], texts[8]["plain"])
+
+    def test_the_table_names_what_was_measured(self):
+        done = self.cluster.run("bench", "--dataset", QUESTIONS, "--max_tokens",
+                                5, "--goodput", "e2e_ms:60000")
+        self.assertEqual(done.returncode, DONE, done.stderr)
+        # No terminal, no progress.
+        self.assertEqual(done.stderr, "")
+        for part in ("closed loop, concurrency 1", "model tiny",
+                     "time to first token", "math_reasoning",
+                     "8 requests compared: equal in both modes",
+                     "8 pairs of blocks",
+                     "goodput, plain: 8 of 8 requests"):
+            self.assertIn(part, done.stdout)
+
+    def test_an_open_loop_sends_what_it_says(self):
+        report = self.bench("--rate", 50, "--num", 40, "--modes", "speculative",
+                            "--burstiness", 0.5, "--max_concurrency", 30)
+        self.assertEqual(list(report["modes"]), ["speculative"])
+        self.assertEqual(report["modes"]["speculative"]["completed"], 40)
+        self.assertIsNone(report["ids_equal"])
+        self.assertIsNone(report["speedup"])
+        self.assertEqual(report["settings"]["rate"], 50)
+
+    def test_the_duration_ends_it(self):
+        report = self.bench("--duration", 1, "--modes", "plain",
+                            "--concurrency", 2)
+        self.assertGreater(report["modes"]["plain"]["completed"], 0)
+        report = self.bench("--duration", 1)
+        self.assertGreaterEqual(
+            report["speedup"]["output_tokens_per_second"]["pairs"], 1)
+        self.assertIs(report["ids_equal"], True)
+
+    def test_prompts_are_shared_only_if_asked_to(self):
+        report = self.bench("--num", 32)
+        for mode in report["modes"].values():
+            self.assertEqual(mode["cached_prompt_tokens"], 0)
+        # Whether a verifier has them depends on it; the ids do not.
+        report = self.bench("--num", 32, "--share_prefixes")
+        self.assertIs(report["ids_equal"], True)
+
+    def test_being_late_is_no_fault_with_a_deadline(self):
+        report = self.bench("--num", 4, "--deadline_ms", 1, "--ignore_eos",
+                            max_tokens=1000)
+        failures = {}
+        for mode in report["modes"].values():
+            failures |= mode["failures"]
+        self.assertEqual(set(failures), {"DEADLINE_EXCEEDED"})
+        self.assertTrue(failures["DEADLINE_EXCEEDED"]["overload"])
+
+    def test_what_is_refused_is_a_fault(self):
+        report = self.bench("--drafter", "nobody", code=FAILED)
+        self.assertEqual(report["modes"]["plain"]["failed"], 0)
+        failure = report["modes"]["speculative"]["failures"]["NOT_FOUND"]
+        self.assertEqual(failure["count"], 8)
+        self.assertIn("nobody", failure["message"])
+        self.assertFalse(failure["overload"])
+        self.assertIsNone(report["ids_equal"])
+
+    def test_an_interrupt_prints_what_there_is(self):
+        before = self.generated()
+        call = self.cluster.start("bench", "--dataset", QUESTIONS, "--json",
+                                  "--num", 100000, "--max_tokens", 20,
+                                  "--modes", "plain")
+        wait_until(lambda: self.generated() > before + 100, "some tokens")
+        call.send_signal(signal.SIGINT)
+        code, out, messages = finish(call)
+        self.assertEqual((code, messages), (INTERRUPTED, ""))
+        report = json.loads(out)
+        self.assertTrue(report["interrupted"])
+        self.assertGreater(report["modes"]["plain"]["completed"], 0)
+        self.assertEqual(report["modes"]["plain"]["failures"], {})
+        wait_until(lambda: all(node["num_sequences"] == 0
+                               for node in self.cluster.nodes()),
+                   "nothing to be left")
+
+    def generated(self):
+        return sum(value for series, value in
+                   read_metrics(self.cluster.http).items()
+                   if series.startswith("specwire_generation_tokens_total"))
+
+
+class LostClusterTest(unittest.TestCase):
+
+    def test_a_coordinator_that_dies_ends_it(self):
+        with tempfile.TemporaryDirectory() as folder, Cluster() as cluster:
+            model = os.path.join(folder, "tiny.gguf")
+            make_tiny_model(model, *MODEL_FLAGS)
+            cluster.start_coordinator()
+            cluster.start_verifier("verifier-0", model)
+            cluster.wait_serving("verifier-0")
+            call = cluster.start("bench", "--dataset", QUESTIONS, "--json",
+                                 "--num", 100000, "--max_tokens", 4,
+                                 "--modes", "plain")
+            wait_until(lambda: any(
+                value > 50 for series, value in
+                read_metrics(cluster.http).items() if
+                series.startswith("specwire_generation_tokens_total")),
+                "some tokens")
+            cluster.programs["coordinator"].kill()
+            code, out, messages = finish(call)
+            self.assertEqual(code, FAILED, messages)
+            report = json.loads(out)
+            self.assertTrue(report["gave_up"])
+            self.assertEqual(set(report["modes"]["plain"]["failures"]),
+                             {"UNAVAILABLE"})
+            cluster.start_coordinator()
+            cluster.wait_serving("verifier-0")
+
+
+if __name__ == "__main__":
+    unittest.main()
