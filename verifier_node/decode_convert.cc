@@ -120,6 +120,7 @@ absl::StatusOr<OpenSequence> FromProto(const v1::DecodeOpen& message,
     open.prompt_logprobs = message.prompt_logprobs();
   }
   open.priority = message.priority();
+  open.cache_salt = message.tenant_salt();
   VerifyParams& params = open.params;
   params.tokens.assign(message.tokens().begin(), message.tokens().end());
   params.prompt_length = message.prompt_length();
@@ -232,7 +233,7 @@ v1::ScoreTokensResponse ScoreToProto(const LogprobRun& run) {
   return message;
 }
 
-v1::DecodeResponse ToProto(const Commit& commit, const StepTimes& times) {
+v1::DecodeResponse ToProto(const Commit& commit, const StepReport& report) {
   v1::DecodeResponse message;
   message.set_position(commit.position);
   message.mutable_tokens()->Add(commit.tokens.begin(), commit.tokens.end());
@@ -252,9 +253,10 @@ v1::DecodeResponse ToProto(const Commit& commit, const StepTimes& times) {
       finish->set_stop_token_id(*commit.stop_token_id);
     }
   }
+  message.set_cached_prompt_tokens(report.cached_prompt_tokens);
   v1::StepTimings* const timings = message.mutable_timings();
-  timings->set_wait_us(absl::ToInt64Microseconds(times.wait));
-  timings->set_verify_us(absl::ToInt64Microseconds(times.verify));
+  timings->set_wait_us(absl::ToInt64Microseconds(report.wait));
+  timings->set_verify_us(absl::ToInt64Microseconds(report.verify));
   return message;
 }
 

@@ -24,7 +24,7 @@ absl::StatusOr<VerifyTune> FromProto(const v1::DecodeTune& message);
 absl::StatusOr<OpenScore> FromProto(const v1::ScoreTokensRequest& message,
                                     const ModelInfo& model);
 
-v1::DecodeResponse ToProto(const Commit& commit, const StepTimes& times);
+v1::DecodeResponse ToProto(const Commit& commit, const StepReport& report);
 v1::DecodeResponse PromptToProto(const LogprobRun& run);
 v1::ScoreTokensResponse ScoreToProto(const LogprobRun& run);
 

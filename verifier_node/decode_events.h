@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <variant>
 #include <vector>
 
@@ -16,12 +17,15 @@
 
 namespace specwire::verifier {
 
-// When a pass ran.
-struct StepTimes {
-  // From the end of the sequence's step before to the start of this one.
+// What is told of a step beside its tokens.
+struct StepReport {
+  // From the end of the sequence's step before to the start of this one; zero
+  // for the first.
   absl::Duration wait;
   // The forward pass and the choice of tokens.
   absl::Duration verify;
+  // First step only: prompt tokens found in the prefix cache.
+  int cached_prompt_tokens = 0;
 };
 
 // Log-probabilities of tokens that were given, not chosen.
@@ -37,7 +41,7 @@ class DecodeSink {
  public:
   virtual ~DecodeSink() = default;
   // False if the peer has gone or reads too slowly: the sequence should end.
-  virtual bool Send(const Commit& commit, const StepTimes& times) = 0;
+  virtual bool Send(const Commit& commit, const StepReport& report) = 0;
   // The same for part of the prompt, before all commits.
   virtual bool SendPrompt(const LogprobRun& run) = 0;
   // Ends the stream; nothing may be sent after it.
@@ -59,6 +63,10 @@ struct OpenSequence {
   std::optional<int> prompt_logprobs = std::nullopt;
   // Higher runs first.
   int32_t priority = 0;
+  // Prefixes are shared, and time is divided, by it.
+  std::string cache_salt = {};
+  // When its caller gives up.
+  absl::Time deadline = absl::InfiniteFuture();
   // Shared with the stream's reactor.
   std::shared_ptr<DecodeSink> sink;
 };
@@ -78,6 +86,8 @@ struct OpenScore {
   int num_context = 0;
   // Candidates for each position, 0 to kMaxLogprobs.
   int top = 0;
+  // When its caller gives up.
+  absl::Time deadline = absl::InfiniteFuture();
   // Shared with the stream's reactor.
   std::shared_ptr<ScoreSink> sink;
 };

@@ -7,45 +7,53 @@
 #include <optional>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/container/btree_map.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "common/base/clock.h"
+#include "common/base/mutex.h"
 #include "common/base/stream_worker.h"
 #include "common/model/engine.h"
 #include "common/sampling/logprobs.h"
+#include "verifier_node/admission.h"
+#include "verifier_node/batch_planner.h"
 #include "verifier_node/decode_events.h"
-#include "verifier_node/target_sampler.h"
+#include "verifier_node/engine_sequence.h"
+#include "verifier_node/pass_cost.h"
+#include "verifier_node/step_costs.h"
 #include "verifier_node/verifier_metrics.h"
-#include "verifier_node/verify_sequence.h"
 
 namespace specwire::verifier {
 
 struct EngineThreadOptions {
-  // Sequences at once; one more is refused.
+  // Sequences that compute at once, and that may wait beyond these; one more is
+  // refused.
   int max_num_sequences = 64;
-  // Rows of a prompt that are computed before others have a turn.
-  int prefill_rows = 64;
-  // Rows of a scored text that are computed before others have a turn, if there
-  // are others.
-  int score_rows = 16;
+  int max_queued_sequences = 256;
+  // Rows of prompts and scored texts in one pass, at most.
+  int prefill_rows = 256;
   // Events of one sequence that may wait.
   size_t max_events = 1024;
+  // What passes were measured to take.
+  std::vector<StepCost> step_costs = {};
 };
 
-// The thread that owns the model, its KV cache and all sequences. It takes
-// turns between the sequences that can run, those of the highest priority
-// first: a turn is one forward pass, a chunk of the prompt or a verify step, or
-// a chunk of a text that is scored.
-// So a long prompt does not hold up running streams, and what a cancelled one
-// holds is free before the next pass.
+// The thread that owns the model, its KV cache and all sequences. It does pass
+// after pass, each for all sequences that can run: those that decode have a row
+// and draft tokens in it, prompts and scored texts a chunk (see
+// batch_planner.h). One that waits for a proposal holds up nobody: it joins a
+// pass that others begin. What a cancelled one holds is free before the next
+// pass.
 //
-// The KV cache is not reserved ahead: a sequence is admitted if its prompt fits
-// beside those that are being computed, and one that finds the cache full in
-// mid-text ends with RESOURCE_EXHAUSTED. Whatever goes wrong in one sequence
-// ends that one only.
+// Sequences wait in a queue until there is a place and room for what they have;
+// the KV cache is not reserved ahead. One that finds it full in mid-text makes
+// another give up its blocks, which goes back to the queue and computes its
+// text anew later (see admission.h). Whatever goes wrong in one sequence ends
+// that one only.
 //
 // Thread safety: any thread.
 // Lifetime: engine, clock and metrics must outlive it. Between Start() and
@@ -68,44 +76,44 @@ class EngineThread final : private StreamWorker<DecodeEvent>::Client {
 
   // Where streams post their events.
   StreamWorker<DecodeEvent>* worker() { return &worker_; }
+  const EngineThreadOptions& options() const { return options_; }
 
-  // Sequences that are open, and of them those whose prompt is not computed.
+  // Whether a sequence may come now: to be asked before its stream is opened,
+  // so that it is refused at once and not after the pass under way.
+  // RESOURCE_EXHAUSTED, with a delay (common/base/retry_delay.h), if the queue
+  // is full or the wait in it would likely outlast the deadline.
+  absl::Status CheckAdmission(int32_t priority, absl::Time deadline) const;
+
+  // Sequences that are open, and of them those that wait in the queue.
   int num_sequences() const { return worker_.num_streams(); }
   int num_waiting() const { return num_waiting_; }
   // Grows with every pass.
   int64_t progress() const { return progress_; }
 
  private:
-  struct Sequence {
-    StreamId stream = 0;
-    std::shared_ptr<DecodeSink> sink;
-    VerifySequence verify;
-    TargetSampler sampler;
-    std::unique_ptr<KvSequence> kv;
-    Turn turn;
-    absl::Time last_step_end;
-    // See OpenSequence.
-    std::optional<int> logprobs = std::nullopt;
-    std::optional<int> prompt_logprobs = std::nullopt;
-    // What the metrics have of its counters.
-    DecodeCounters counted = {};
-    bool prefilled = false;
-    bool peer_done = false;
+  // One sequence's part in a pass under way.
+  struct PassRun {
+    EngineSequence* sequence = nullptr;
+    PlannedRun plan;
+    std::vector<int32_t> tokens;
+    // If it decides tokens: the draft tokens it verifies, and the target's
+    // token for each of them and one beyond.
+    absl::Span<const int32_t> draft;
+    std::vector<int32_t> target;
+    // Whether the arg-max of each row is all that is wanted.
+    bool plain = false;
+    int num_logits = 0;
+    // What the pass gave.
+    absl::Status status;
+    LogprobRun given;
+    Commit commit;
   };
-
-  // A text that is scored.
-  struct Score {
-    StreamId stream = 0;
-    OpenScore open;
-    std::unique_ptr<KvSequence> kv;
-    Turn turn;
-  };
-  // The positions of given tokens, [begin, end), whose log-probabilities are
-  // wanted; begin >= 1.
-  struct WantedLogprobs {
-    int begin = 1;
-    int end = 0;
-    int top = 0;
+  // What others may know of the queue.
+  struct QueueView {
+    // Descending.
+    std::vector<int32_t> priorities;
+    int num_sequences = 0;
+    std::optional<absl::Duration> interval;
   };
 
   void OnEvent(StreamId stream, DecodeEvent event) override;
@@ -113,55 +121,70 @@ class EngineThread final : private StreamWorker<DecodeEvent>::Client {
   absl::Duration Work() override;
   void OnStop() override;
 
+  // Life of a sequence: engine_thread.cc.
   void OnOpen(StreamId stream, OpenSequence open);
-  // Whether the cache has room for a prompt of `num_tokens`.
-  absl::Status CheckRoom(int num_tokens) const;
-  int64_t BlocksFor(int num_tokens) const;
-
-  // An error if the sequence has no credit and will get none.
-  absl::Status CheckCredit(const Sequence& sequence) const;
-
-  // Whether the sequence can run now; if it can later, `pause` becomes at most
-  // that long.
-  bool IsReady(const Sequence& sequence,
-               absl::Time now,
-               absl::Duration* pause) const;
-  // Computes the next chunk of the prompt.
-  void Prefill(Sequence* sequence);
-  // Computes the next of `tokens`, at most `max_rows` and all but the last, and
-  // returns what is wanted of the positions that follow them.
-  absl::StatusOr<LogprobRun> ForwardChunk(absl::Span<const int32_t> tokens,
-                                          int max_rows,
-                                          const WantedLogprobs& wanted,
-                                          KvSequence* kv);
-  // Fills in commit->logprobs off the pass that chose its tokens.
-  void ReadLogprobs(const Sequence& sequence, Commit* commit);
-
   void OnOpenScore(StreamId stream, OpenScore open);
-  // Computes the next chunk of a scored text.
-  void StepScore(Score* score);
-  // Frees what it holds, then ends its stream.
-  void EndScore(StreamId stream, absl::Status status);
-
-  // Verifies what is proposed, or decodes one token.
-  void Step(Sequence* sequence);
-  // Draft tokens that a step can compute without filling the cache.
-  int RowsWithRoom(const Sequence& sequence) const;
-  // One pass over `tokens`, which follow what the sequence has cached. Never
-  // throws.
-  absl::StatusOr<absl::Span<const float>> Forward(const ForwardRun& run);
-  // Computes tokens_, the last of which are `draft`, and returns the target's
-  // token for each of the draft, the first of which stands at the end of the
-  // sequence's log, and one beyond. Those behind a wrong one mean nothing.
-  absl::StatusOr<std::vector<int32_t>> ComputeTarget(
-      absl::Span<const int32_t> draft, Sequence* sequence);
-  void MarkPrefilled(Sequence* sequence);
+  void Add(std::unique_ptr<EngineSequence> sequence, absl::Time deadline);
+  // An error if the sequence has no credit and will get none.
+  absl::Status CheckCredit(const EngineSequence& sequence) const;
   // Brings the metrics up to what the sequence has counted.
-  void CountUnverified(Sequence* sequence);
+  void CountUnverified(Decoding* decoding);
   // Frees what the sequence holds, then ends its stream.
-  void End(Sequence* sequence, absl::Status status);
+  void End(EngineSequence* sequence, absl::Status status);
   void Erase(StreamId stream);
-  void UpdateWaiting();
+
+  // The queue, and room in the cache: engine_thread_queue.cc.
+  int64_t BlocksFor(int64_t num_tokens) const;
+  int64_t FreeBlocks() const;
+  // Whether it could ever run.
+  absl::Status CheckSize(const EngineSequence& sequence) const;
+  // Starts those in the queue whose turn it is, while they fit; `pause` becomes
+  // at most the time until that may change by itself.
+  void StartQueued(absl::Time now, absl::Duration* pause);
+  // False if the cache has no room for it.
+  bool TryStart(EngineSequence* sequence);
+  void OnStarted(EngineSequence* sequence, absl::Time now);
+  // Has a sequence give up its blocks and wait.
+  void Preempt(EngineSequence* sequence, absl::Time now);
+  // The one to preempt before others; null if there is none.
+  EngineSequence* FindVictim(absl::Time now) const;
+  // One that has waited long for credit; null if there is none.
+  EngineSequence* FindIdle(absl::Time now, absl::Duration* pause) const;
+  void ForEachRunning(absl::FunctionRef<void(EngineSequence*)> visit) const;
+  void ForEachQueued(absl::FunctionRef<void(EngineSequence*)> visit) const;
+  int num_running() const;
+  // Tells others of the queue.
+  void PublishQueue();
+  absl::Duration RetryDelay(const QueueView& view) const;
+  absl::Status RefuseFull(const QueueView& view) const;
+  absl::Status CheckWait(const QueueView& view,
+                         int num_before,
+                         absl::Time deadline) const;
+
+  // Passes: engine_thread_pass.cc.
+  // The sequences that can have part in a pass now, and what they have to
+  // compute; empty if none is ready. `pause` becomes at most the time until one
+  // is.
+  std::vector<EngineSequence*> FindReady(absl::Time now,
+                                         std::vector<PassCandidate>* candidates,
+                                         absl::Duration* pause) const;
+  // Plans a pass, making room as needed; empty if there is nothing to do.
+  std::vector<PassRun> PlanNextPass(absl::Time now, absl::Duration* pause);
+  void RunPass(absl::Span<PassRun> runs);
+  void Prepare(PassRun* run);
+  // One pass over the runs. Never throws.
+  absl::Status Compute(absl::Span<PassRun> runs);
+  absl::StatusOr<absl::Span<const float>> Forward(
+      absl::Span<const ForwardRun> runs);
+  // What the logits, [num_logits, V] unless plain, tell of the run's tokens.
+  absl::Status Decide(absl::Span<const float> logits, PassRun* run);
+  absl::Status DecideTarget(absl::Span<const float> logits, PassRun* run);
+  void ReadGiven(absl::Span<const float> logits, PassRun* run);
+  void CountPass(absl::Span<PassRun> runs, absl::Duration duration);
+  void MarkPrefilled(int num_tokens, Decoding* decoding);
+  // Sends a run's results. May erase its sequence.
+  void Deliver(PassRun* run, absl::Time start, absl::Time end);
+  void DeliverCommit(PassRun* run, const StepReport& report);
 
   Engine* const engine_;
   const EngineThreadOptions options_;
@@ -169,16 +192,21 @@ class EngineThread final : private StreamWorker<DecodeEvent>::Client {
   VerifierMetrics* const metrics_;
   std::atomic<int64_t> progress_{0};
   std::atomic<int> num_waiting_{0};
+  mutable Mutex mutex_;
+  QueueView queue_view_ ABSL_GUARDED_BY(mutex_);
 
   // The rest belongs to the thread.
-  absl::btree_map<StreamId, std::unique_ptr<Sequence>> sequences_;
-  absl::btree_map<StreamId, std::unique_ptr<Score>> scores_;
-  int64_t num_turns_ = 0;
+  absl::btree_map<StreamId, std::unique_ptr<EngineSequence>> sequences_;
+  int64_t num_arrivals_ = 0;
+  int64_t num_passes_ = 0;
+  FairShare shares_;
+  WaitEstimate wait_estimate_;
+  PassCost pass_cost_;
   LogprobReader logprob_reader_;
-  // Logits of the latest verify pass, [rows, V]; empty if they were not needed.
-  absl::Span<const float> step_logits_;
-  // Scratch: the tokens of a pass.
-  std::vector<int32_t> tokens_;
+  // Who did not fit at the head of the queue, and the blocks that nobody needed
+  // then: there is no use in trying again before there are more.
+  StreamId unfit_ = 0;
+  int64_t unfit_blocks_ = 0;
 
   // Last, so that the thread ends before what it uses.
   StreamWorker<DecodeEvent> worker_;

@@ -15,6 +15,7 @@
 #include "common/base/clock.h"
 #include "common/base/logging.h"
 #include "common/base/status_macros.h"
+#include "common/drafting/synthetic.h"
 #include "common/metrics/names.h"
 #include "common/model/engine.h"
 #include "common/model/engine_names.h"
@@ -22,23 +23,57 @@
 #include "verifier_node/engine_thread.h"
 #include "verifier_node/service.h"
 #include "verifier_node/step_costs.h"
+#include "verifier_node/synthetic_engine.h"
 #include "verifier_node/verifier_metrics.h"
 
 namespace specwire::verifier {
 namespace {
 
+// What only the synthetic engine has.
+struct SyntheticFlags {
+  bool allowed = false;
+  int64_t step_us = 0;
+  int64_t row_us = 0;
+  int vocab_size = kDefaultSyntheticVocab;
+};
+
+constexpr int kMaxQueuedSequences = 65536;
+
 struct Flags {
   std::string model;
   std::string device = "cpu";
   EngineOptions engine;
+  SyntheticFlags synthetic;
   int max_num_sequences = EngineThreadOptions().max_num_sequences;
+  int max_queued_sequences = EngineThreadOptions().max_queued_sequences;
 };
 
-void AddFlags(CLI::App* app, Flags* flags) {
-  app->add_option("--model", flags->model, "the model's GGUF file")->required();
-  app->add_option(
-         "--engine", flags->engine.engine, "how to compute: " + EngineNames())
+void AddSyntheticFlags(CLI::App* app, SyntheticFlags* flags) {
+  app->add_flag("--allow_synthetic",
+                flags->allowed,
+                "allow --engine synthetic, whose tokens are made up");
+  app->add_option("--synthetic_step_us",
+                  flags->step_us,
+                  "synthetic: microseconds that a pass takes")
       ->capture_default_str();
+  app->add_option("--synthetic_row_us",
+                  flags->row_us,
+                  "synthetic: microseconds that each of its rows adds")
+      ->capture_default_str();
+  app->add_option("--synthetic_vocab",
+                  flags->vocab_size,
+                  "synthetic: tokens in the vocabulary")
+      ->capture_default_str();
+}
+
+void AddFlags(CLI::App* app, Flags* flags) {
+  app->add_option("--model", flags->model, "the model's GGUF file");
+  app->add_option("--engine",
+                  flags->engine.engine,
+                  "how to compute: " + EngineNames() +
+                      "; synthetic: not at all, for load tests")
+      ->capture_default_str();
+  AddSyntheticFlags(app, &flags->synthetic);
   app->add_option("--device", flags->device, "where to compute: cpu")
       ->capture_default_str();
   app->add_option("--kv_cache_mib",
@@ -53,15 +88,34 @@ void AddFlags(CLI::App* app, Flags* flags) {
                   "name of the model for users (default: the file's)");
   app->add_option("--max_num_sequences",
                   flags->max_num_sequences,
-                  "sequences at once; one more is refused")
+                  "sequences that compute at once; more wait")
+      ->capture_default_str();
+  app->add_option("--max_queued_sequences",
+                  flags->max_queued_sequences,
+                  "sequences that may wait; one more is refused")
       ->capture_default_str();
 }
 
-absl::Status CheckFlags(const Flags& flags) {
-  if (flags.model.empty()) {
-    return absl::InvalidArgumentError("--model: is empty");
+bool IsSynthetic(const Flags& flags) {
+  return flags.engine.engine == kSynthetic;
+}
+
+absl::Status CheckModelFlags(const Flags& flags) {
+  if (IsSynthetic(flags)) {
+    SPECWIRE_RETURN_IF_ERROR(
+        CheckSyntheticAllowed(flags.synthetic.allowed, "--engine synthetic"));
+    if (flags.model.empty()) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        "--model: the engine synthetic has no model");
   }
-  SPECWIRE_RETURN_IF_ERROR(CheckEngineName(flags.engine.engine, "--engine"));
+  if (flags.model.empty()) {
+    return absl::InvalidArgumentError("--model is required");
+  }
+  return CheckEngineName(flags.engine.engine, "--engine");
+}
+
+absl::Status CheckFlags(const Flags& flags) {
+  SPECWIRE_RETURN_IF_ERROR(CheckModelFlags(flags));
   if (flags.device == "cuda") {
     return absl::InvalidArgumentError(
         "--device: cuda is not there yet; use cpu");
@@ -78,23 +132,46 @@ absl::Status CheckFlags(const Flags& flags) {
     return absl::InvalidArgumentError(absl::StrCat(
         "--max_model_len: ", flags.engine.max_model_len, " is negative"));
   }
+  if (flags.max_queued_sequences < 0 ||
+      flags.max_queued_sequences > kMaxQueuedSequences) {
+    return absl::InvalidArgumentError(absl::StrCat("--max_queued_sequences: ",
+                                                   flags.max_queued_sequences,
+                                                   " is not between 0 and ",
+                                                   kMaxQueuedSequences));
+  }
   return CheckMaxNumSequences(flags.max_num_sequences);
 }
 
 void AddGauges(MetricsRegistry* registry, const EngineThread* thread) {
   registry->AddCallbackGauge(
-      metric::kNumRequestsRunning, "Sequences that decode.", {}, [thread] {
+      metric::kNumRequestsRunning, "Sequences that compute.", {}, [thread] {
         return std::max(thread->num_sequences() - thread->num_waiting(), 0);
       });
   registry->AddCallbackGauge(metric::kNumRequestsWaiting,
-                             "Sequences whose prompt is not computed yet.",
+                             "Sequences that wait for a place or for room.",
                              {},
                              [thread] { return thread->num_waiting(); });
 }
 
+absl::StatusOr<std::unique_ptr<Engine>> MakeEngine(const Flags& flags,
+                                                   int num_threads) {
+  if (IsSynthetic(flags)) {
+    return SyntheticEngine::Create(
+        {.vocab_size = flags.synthetic.vocab_size,
+         .step_time = absl::Microseconds(flags.synthetic.step_us),
+         .row_time = absl::Microseconds(flags.synthetic.row_us),
+         .max_model_len = flags.engine.max_model_len,
+         .kv_cache_mib = flags.engine.kv_cache_mib,
+         .served_model_name = flags.engine.served_model_name});
+  }
+  EngineOptions options = flags.engine;
+  options.num_threads = num_threads;
+  return LoadEngine(flags.model, options);
+}
+
 absl::StatusOr<std::vector<StepCost>> MeasureAndLog(Engine* engine) {
   SPECWIRE_ASSIGN_OR_RETURN(std::vector<StepCost> costs,
-                            MeasureStepCosts(engine, {1, 4, 8}));
+                            MeasureStepCosts(engine, {1, 4, 8, 16, 64}));
   for (const StepCost& cost : costs) {
     SPECWIRE_LOG(Info,
                  "a pass of ",
@@ -107,10 +184,8 @@ absl::StatusOr<std::vector<StepCost>> MeasureAndLog(Engine* engine) {
 
 absl::Status Serve(const Flags& flags, const NodeOptions& options) {
   SPECWIRE_RETURN_IF_ERROR(CheckAddressesFree(options));
-  EngineOptions engine_options = flags.engine;
-  engine_options.num_threads = options.num_threads;
   SPECWIRE_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine,
-                            LoadEngine(flags.model, engine_options));
+                            MakeEngine(flags, options.num_threads));
   const ModelInfo& model = engine->info();
   SPECWIRE_LOG(Info,
                "model ",
@@ -127,6 +202,8 @@ absl::Status Serve(const Flags& flags, const NodeOptions& options) {
                engine->kv_block_size(),
                " tokens, max_num_sequences ",
                flags.max_num_sequences,
+               ", max_queued_sequences ",
+               flags.max_queued_sequences,
                ", threads ",
                options.num_threads);
   SPECWIRE_ASSIGN_OR_RETURN(const std::vector<StepCost> costs,
@@ -138,7 +215,9 @@ absl::Status Serve(const Flags& flags, const NodeOptions& options) {
   VerifierMetrics metrics(&registry);
   const SteadyClock clock;
   EngineThread thread(engine.get(),
-                      {.max_num_sequences = flags.max_num_sequences},
+                      {.max_num_sequences = flags.max_num_sequences,
+                       .max_queued_sequences = flags.max_queued_sequences,
+                       .step_costs = costs},
                       &clock,
                       &metrics);
   AddGauges(&registry, &thread);

@@ -2,6 +2,7 @@
 #include "verifier_node/service.h"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -25,8 +26,8 @@ class StreamSink final : public DecodeSink {
   explicit StreamSink(std::shared_ptr<ServerSender<v1::DecodeResponse>> sender)
       : sender_(std::move(sender)) {}
 
-  bool Send(const Commit& commit, const StepTimes& times) override {
-    return sender_->Send(ToProto(commit, times));
+  bool Send(const Commit& commit, const StepReport& report) override {
+    return sender_->Send(ToProto(commit, report));
   }
   bool SendPrompt(const LogprobRun& run) override {
     return sender_->Send(PromptToProto(run));
@@ -76,10 +77,19 @@ class IgnoringHandler final : public WriterHandler {
   void OnClosed(absl::Status /*status*/) override {}
 };
 
+absl::Time DeadlineOf(const grpc::CallbackServerContext& context) {
+  const auto deadline = context.deadline();
+  return deadline == std::chrono::system_clock::time_point::max()
+             ? absl::InfiniteFuture()
+             : absl::FromChrono(deadline);
+}
+
 absl::StatusOr<DecodeEvent> ParseRequest(
     const v1::DecodeRequest& message,
     bool first,
     const ModelInfo& model,
+    absl::Time deadline,
+    const EngineThread& thread,
     const std::shared_ptr<ServerSender<v1::DecodeResponse>>& sender) {
   if (first != (message.event_case() == v1::DecodeRequest::kOpen)) {
     return absl::InvalidArgumentError(
@@ -90,6 +100,8 @@ absl::StatusOr<DecodeEvent> ParseRequest(
     case v1::DecodeRequest::kOpen: {
       SPECWIRE_ASSIGN_OR_RETURN(OpenSequence open,
                                 FromProto(message.open(), model));
+      SPECWIRE_RETURN_IF_ERROR(thread.CheckAdmission(open.priority, deadline));
+      open.deadline = deadline;
       open.sink = std::make_shared<StreamSink>(sender);
       return open;
     }
@@ -103,12 +115,12 @@ absl::StatusOr<DecodeEvent> ParseRequest(
   return absl::InvalidArgumentError("event: not set");
 }
 
-// Room for log-probabilities of a longest prompt, in chunks of any size down to
-// 16 rows, whose reader is slow.
+// Room for log-probabilities of a longest prompt, in chunks of four rows or
+// more in the mean, whose reader is slow.
 StreamLimits LimitsFor(const ModelInfo& model) {
   StreamLimits limits;
   limits.max_queued_messages +=
-      static_cast<size_t>(model.max_model_len) / 16 + 1;
+      static_cast<size_t>(model.max_model_len) / 4 + 1;
   return limits;
 }
 
@@ -120,12 +132,15 @@ std::shared_ptr<WriterHandler> StartScore(OpenScore score,
   using Worker = StreamWorker<DecodeEvent>;
   Worker* const worker = thread->worker();
   score.sink = std::make_shared<ScoreStreamSink>(sender);
+  if (absl::Status status = thread->CheckAdmission(0, score.deadline);
+      !status.ok()) {
+    sender->Finish(std::move(status));
+    return std::make_shared<IgnoringHandler>();
+  }
   const Worker::StreamId stream = worker->Open();
   if (stream == Worker::kNone) {
     sender->Finish(absl::ResourceExhaustedError(
-        absl::StrCat("max_num_sequences: ",
-                     worker->max_streams(),
-                     " are open; retry when one has ended")));
+        "too many streams are open; retry when one has ended"));
   } else if (worker->Post(stream, std::move(score), num_bytes) !=
              Worker::PostResult::kPosted) {
     sender->Finish(absl::UnavailableError("shutting down"));
@@ -160,8 +175,10 @@ VerifierServiceImpl::Create(const Engine& engine,
                             EngineThread* thread) {
   SPECWIRE_ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer,
                             Tokenizer::Create(engine.tokenizer_model()));
-  const v1::ModelDescription model = ToProto(
-      engine.info(), tokenizer->fingerprint(), thread->worker()->max_streams());
+  v1::ModelDescription model = ToProto(engine.info(),
+                                       tokenizer->fingerprint(),
+                                       thread->options().max_num_sequences);
+  model.set_max_queued_sequences(thread->options().max_queued_sequences);
   // The constructor is private.
   return std::unique_ptr<VerifierServiceImpl>(new VerifierServiceImpl(
       engine.info(),
@@ -201,12 +218,16 @@ VerifierServiceImpl::Decode(grpc::CallbackServerContext* context) {
   using Stream =
       WorkerStream<v1::DecodeRequest, v1::DecodeResponse, DecodeEvent>;
   return StartServerStream<v1::DecodeRequest, v1::DecodeResponse>(
-      context, LimitsFor(model_), [this](const auto& sender) {
+      context,
+      LimitsFor(model_),
+      [this, deadline = DeadlineOf(*context)](const auto& sender) {
         return std::make_shared<Stream>(
             thread_->worker(),
             sender,
-            [this, sender](const v1::DecodeRequest& message, bool first) {
-              return ParseRequest(message, first, model_, sender);
+            [this, sender, deadline](const v1::DecodeRequest& message,
+                                     bool first) {
+              return ParseRequest(
+                  message, first, model_, deadline, *thread_, sender);
             });
       });
 }
@@ -223,6 +244,7 @@ VerifierServiceImpl::ScoreTokens(grpc::CallbackServerContext* context,
           sender->Finish(score.status());
           return std::make_shared<IgnoringHandler>();
         }
+        score->deadline = DeadlineOf(*context);
         return StartScore(
             *std::move(score), request->SpaceUsedLong(), sender, thread_);
       });

@@ -39,7 +39,7 @@ VerifierMetrics::VerifierMetrics(MetricsRegistry* registry)
                                          "Draft tokens that were accepted.")),
       prompt_tokens_(registry->AddCounter(
           metric::kPromptTokens,
-          "Tokens that sequences were opened with and that were computed.")),
+          "Tokens that sequences were opened with, once they are computed.")),
       generation_tokens_(registry->AddCounter(metric::kGenerationTokens,
                                               "Tokens that were committed.")),
       prefill_rows_(Rows(registry, "prefill")),
@@ -48,21 +48,41 @@ VerifierMetrics::VerifierMetrics(MetricsRegistry* registry)
       stale_(Unverified(registry, "stale")),
       trimmed_(Unverified(registry, "trimmed")),
       unused_(Unverified(registry, "unused")),
+      preemptions_(registry->AddCounter(
+          metric::kNumPreemptions,
+          "Sequences that were made to wait to free their KV blocks.")),
+      prefix_queries_(
+          registry->AddCounter(metric::kPrefixCacheQueries,
+                               "Tokens looked up in the prefix cache.")),
+      prefix_hits_(registry->AddCounter(metric::kPrefixCacheHits,
+                                        "Tokens found in the prefix cache.")),
+      queue_time_(registry->AddHistogram(metric::kRequestQueueTime,
+                                         "Time until a sequence was started.",
+                                         metric::kRequestLatencyBuckets)),
+      batch_size_(registry->AddHistogram(metric::kVerifyBatchSize,
+                                         "Sequences in a pass.",
+                                         metric::kBatchSizeBuckets)),
       prefill_duration_(Duration(registry, "prefill")),
       verify_duration_(Duration(registry, "verify")) {}
 
-void VerifierMetrics::OnPrefill(int num_rows, absl::Duration duration) {
+void VerifierMetrics::OnPass(int num_sequences,
+                             bool steps,
+                             absl::Duration duration) {
+  (steps ? verify_duration_ : prefill_duration_)
+      ->Observe(absl::ToDoubleSeconds(duration));
+  batch_size_->Observe(num_sequences);
+}
+
+void VerifierMetrics::OnPrefill(int num_rows) {
   prefill_rows_->Increment(num_rows);
-  prefill_duration_->Observe(absl::ToDoubleSeconds(duration));
 }
 
 void VerifierMetrics::OnPrefilled(int num_tokens) {
   prompt_tokens_->Increment(num_tokens);
 }
 
-void VerifierMetrics::OnStep(const Commit& commit, absl::Duration duration) {
+void VerifierMetrics::OnStep(const Commit& commit) {
   verify_rows_->Increment(commit.num_proposed + 1);
-  verify_duration_->Observe(absl::ToDoubleSeconds(duration));
   generation_tokens_->Increment(static_cast<double>(commit.tokens.size()));
   if (commit.num_proposed == 0) return;
   num_drafts_->Increment();
@@ -71,6 +91,17 @@ void VerifierMetrics::OnStep(const Commit& commit, absl::Duration duration) {
   for (int i = 0; i < commit.num_accepted; ++i) {
     AcceptedAt(i)->Increment();
   }
+}
+
+void VerifierMetrics::OnStarted(absl::Duration wait) {
+  queue_time_->Observe(absl::ToDoubleSeconds(wait));
+}
+
+void VerifierMetrics::OnPreempted() { preemptions_->Increment(); }
+
+void VerifierMetrics::OnPrefixQuery(int num_tokens, int num_cached) {
+  prefix_queries_->Increment(num_tokens);
+  prefix_hits_->Increment(num_cached);
 }
 
 void VerifierMetrics::OnUnverified(const DecodeCounters& added,

@@ -18,12 +18,20 @@ class VerifierMetrics {
  public:
   explicit VerifierMetrics(MetricsRegistry* registry);
 
-  // A pass over part of a prompt.
-  void OnPrefill(int num_rows, absl::Duration duration);
+  // A pass with a part for each of so many sequences; `steps` if one of them
+  // decided tokens in it.
+  void OnPass(int num_sequences, bool steps, absl::Duration duration);
+  // Rows of a prompt in a pass.
+  void OnPrefill(int num_rows);
   // A sequence's prompt, and what was generated of it elsewhere, is computed.
   void OnPrefilled(int num_tokens);
-  // A verify pass.
-  void OnStep(const Commit& commit, absl::Duration duration);
+  // One sequence's step.
+  void OnStep(const Commit& commit);
+  // A sequence has left the queue for the first time.
+  void OnStarted(absl::Duration wait);
+  void OnPreempted();
+  // Of that many tokens the prefix cache had some.
+  void OnPrefixQuery(int num_tokens, int num_cached);
   // Draft tokens that were not verified.
   void OnUnverified(const DecodeCounters& added, int num_unused);
 
@@ -42,6 +50,11 @@ class VerifierMetrics {
   Counter* const stale_;
   Counter* const trimmed_;
   Counter* const unused_;
+  Counter* const preemptions_;
+  Counter* const prefix_queries_;
+  Counter* const prefix_hits_;
+  Histogram* const queue_time_;
+  Histogram* const batch_size_;
   Histogram* const prefill_duration_;
   Histogram* const verify_duration_;
   // By position in the pass; a position's is made when it is first needed.

@@ -213,6 +213,7 @@ void VerifySequence::TakeTokens(int position,
   for (int64_t i = 0; i < overlap; ++i) {
     if (log_[static_cast<size_t>(position + i)] !=
         tokens[static_cast<size_t>(i)]) {
+      survival_.OnCompared(static_cast<int>(i), false);
       counters_.overlapped += i;
       counters_.stale += static_cast<int64_t>(tokens.size()) - i;
       DropPending();
@@ -221,6 +222,7 @@ void VerifySequence::TakeTokens(int position,
       fence_ = std::max(fence_, static_cast<int>(position + i + 1));
       return;
     }
+    survival_.OnCompared(static_cast<int>(i), true);
   }
   counters_.overlapped += overlap;
   tokens.remove_prefix(static_cast<size_t>(overlap));
@@ -288,9 +290,17 @@ VerifySequence::Next VerifySequence::NextAt(absl::Time now) const {
   return {now >= at ? Next::Kind::kRun : Next::Kind::kWait, at};
 }
 
+int VerifySequence::num_step_rows() const {
+  return std::min(RowLimit(), static_cast<int>(pending_.size()));
+}
+
+bool VerifySequence::lock_step() const {
+  return rule_ == AcceptanceRule::kRatio ||
+         patience_ == absl::InfiniteDuration();
+}
+
 absl::Span<const int32_t> VerifySequence::BeginStep(int max_rows) {
-  step_rows_ = std::clamp(
-      std::min(max_rows, RowLimit()), 0, static_cast<int>(pending_.size()));
+  step_rows_ = std::clamp(max_rows, 0, num_step_rows());
   return absl::MakeConstSpan(pending_).first(static_cast<size_t>(step_rows_));
 }
 
@@ -322,6 +332,7 @@ Commit VerifySequence::FinishStep(absl::Span<const int32_t> target,
       commit.finish = FinishReason::kLength;
     }
   }
+  survival_.OnVerified(commit.num_proposed, commit.num_accepted);
   ErasePending(rows);
   if (commit.finish != FinishReason::kNone) {
     done_ = true;
@@ -340,7 +351,10 @@ void VerifySequence::SettlePending(const Commit& commit) {
   if (!rejected && pending_.empty()) {
     return;
   }
-  if (!rejected && pending_.front() == commit.tokens.back()) {
+  const bool equal = !rejected && pending_.front() == commit.tokens.back();
+  // What stands behind a rejected token was compared with nothing.
+  if (!rejected) survival_.OnCompared(commit.num_proposed, equal);
+  if (equal) {
     // The target's own token is what was proposed next: the rest still holds.
     ++counters_.overlapped;
     ErasePending(1);

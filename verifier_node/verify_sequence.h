@@ -11,6 +11,7 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "common/drafting/messages.h"
+#include "verifier_node/survival.h"
 
 namespace specwire::verifier {
 
@@ -93,6 +94,12 @@ class VerifySequence {
   };
   Next NextAt(absl::Time now) const;
 
+  // Draft tokens that a step could verify now.
+  int num_step_rows() const;
+  // It waits for proposals without limit, and which draft tokens a step
+  // verifies depends on nothing but them: all that it could.
+  bool lock_step() const;
+
   // The draft tokens to verify in this pass, at most `max_rows` and what limits
   // and credit allow; the rest stays pending. Valid until FinishStep. REQUIRES:
   // NextAt() is kRun.
@@ -113,6 +120,8 @@ class VerifySequence {
   int prompt_length() const { return prompt_length_; }
   bool done() const { return done_; }
   const DecodeCounters& counters() const { return counters_; }
+  // How good the proposals have been.
+  const Survival& survival() const { return survival_; }
 
  private:
   VerifySequence(VerifyParams params, const VerifyLimits& limits);
@@ -156,6 +165,7 @@ class VerifySequence {
   int step_rows_ = 0;
   absl::Time last_step_end_ = absl::InfinitePast();
   DecodeCounters counters_;
+  Survival survival_;
 };
 
 }  // namespace specwire::verifier

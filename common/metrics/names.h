@@ -35,8 +35,15 @@ inline constexpr char kRequestFailure[] = "specwire_request_failure_total";
 // Counter, by label kReason: sequences that moved to another verifier.
 inline constexpr char kRequestMigrations[] =
     "specwire_request_migrations_total";
-// Counter, by label kStage (prefill, verify): rows that an engine computed. Its
-// passes are the counts of kStepDuration.
+// Counters. Sequences that a verifier made wait again to free their KV blocks;
+// tokens looked up in its prefix cache, and of them those found.
+inline constexpr char kNumPreemptions[] = "specwire_num_preemptions_total";
+inline constexpr char kPrefixCacheQueries[] =
+    "specwire_prefix_cache_queries_total";
+inline constexpr char kPrefixCacheHits[] = "specwire_prefix_cache_hits_total";
+// Counter, by label kStage: rows that an engine computed, of prompts (prefill),
+// of steps (verify) or of drafts (draft). Its passes are the counts of
+// kStepDuration; one with rows of prompts and of steps counts as verify.
 inline constexpr char kNumRows[] = "specwire_engine_rows_total";
 
 // Gauges.
@@ -61,8 +68,9 @@ inline constexpr char kRequestQueueTime[] =
     "specwire_request_queue_time_seconds";
 // By label kStage: prefill, draft, network, verify, accept.
 inline constexpr char kStepDuration[] = "specwire_step_duration_seconds";
-// Histogram of sequences in a pass.
+// Histograms of sequences in a pass, of a verifier's and of a drafter's model.
 inline constexpr char kVerifyBatchSize[] = "specwire_verify_batch_size";
+inline constexpr char kDraftBatchSize[] = "specwire_draft_batch_size";
 
 // Label names.
 inline constexpr char kModelName[] = "model_name";

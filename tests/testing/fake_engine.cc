@@ -27,6 +27,32 @@ class FakeEngine::Sequence final : public KvSequence {
     std::copy(tokens.begin(),
               tokens.end(),
               tokens_.begin() + static_cast<std::ptrdiff_t>(old));
+    if (salt_.has_value()) {
+      const auto block = static_cast<size_t>(engine_->options_.block_size);
+      for (size_t end = old / block * block + block; end <= tokens_.size();
+           end += block) {
+        engine_->prefixes_.insert({*salt_, First(tokens_, end)});
+      }
+    }
+  }
+
+  int ReusePrefix(absl::string_view salt,
+                  absl::Span<const int32_t> tokens) override {
+    if (!engine_->options_.prefix_cache) return 0;
+    salt_ = std::string(salt);
+    const auto block = static_cast<size_t>(engine_->options_.block_size);
+    size_t length = 0;
+    while (
+        length + block < tokens.size() &&
+        engine_->BlocksFor(static_cast<int64_t>(length + block)) <=
+            engine_->options_.num_blocks - engine_->blocks_used_ &&
+        engine_->prefixes_.contains({*salt_, First(tokens, length + block)})) {
+      length += block;
+    }
+    Resize(length);
+    const std::vector<int32_t> taken = First(tokens, length);
+    std::copy(taken.begin(), taken.end(), tokens_.begin());
+    return static_cast<int>(length);
   }
 
   absl::Span<const int32_t> tokens() const { return tokens_; }
@@ -40,9 +66,17 @@ class FakeEngine::Sequence final : public KvSequence {
     tokens_.resize(length);
   }
 
+  static std::vector<int32_t> First(absl::Span<const int32_t> tokens,
+                                    size_t count) {
+    return {tokens.begin(),
+            tokens.begin() + static_cast<std::ptrdiff_t>(count)};
+  }
+
   FakeEngine* const engine_;
   const int number_;
   std::vector<int32_t> tokens_;
+  // Set if its blocks are offered to others.
+  std::optional<std::string> salt_;
 };
 
 FakeEngine::FakeEngine(FakeEngineOptions options) : options_(options) {

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -24,6 +26,9 @@ struct FakeEngineOptions {
   absl::Duration pass_delay = absl::ZeroDuration();
   // The token at this position is EOS, whatever comes before.
   std::optional<int> eos_position = std::nullopt;
+  // Whether full blocks are found again by later sequences. Each holds blocks
+  // of its own all the same.
+  bool prefix_cache = false;
 };
 
 // A tiny deterministic engine for tests, without a model: the next token is a
@@ -84,6 +89,8 @@ class FakeEngine final : public Engine {
   ModelInfo info_;
   TokenizerModel tokenizer_;
   int num_sequences_ = 0;
+  // Salts and the texts, in whole blocks, that were computed under them.
+  std::set<std::pair<std::string, std::vector<int32_t>>> prefixes_;
   std::vector<float> logits_;
   std::atomic<int64_t> blocks_used_{0};
   std::atomic<int64_t> num_passes_{0};

@@ -158,6 +158,17 @@ double ProcessCluster::ResidentMib(const std::string& name) {
   Fail(absl::StrCat("cannot read the memory of ", name));
 }
 
+int ProcessCluster::NumThreads(const std::string& name) {
+  std::ifstream status(
+      absl::StrCat("/proc/", programs_.at(name)->pid(), "/status"));
+  std::string word;
+  while (status >> word) {
+    int count = 0;
+    if (word == "Threads:" && status >> count) return count;
+  }
+  Fail(absl::StrCat("cannot count the threads of ", name));
+}
+
 void MakeTinyModel(const std::string& data,
                    const std::string& output,
                    const std::vector<std::string>& flags) {

@@ -55,6 +55,7 @@ class ProcessCluster {
   double Metric(const std::string& name, const std::string& label = "") const;
   // Resident memory of a node, or of "coordinator", in MiB.
   double ResidentMib(const std::string& name);
+  int NumThreads(const std::string& name);
 
   const std::string& address() const { return address_; }
   v1::GenerationService::Stub* generation() { return generation_.get(); }

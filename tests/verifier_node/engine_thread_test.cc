@@ -23,7 +23,7 @@ namespace {
 // Collects what a sequence sends.
 class CollectingSink final : public DecodeSink {
  public:
-  bool Send(const Commit& commit, const StepTimes& /*times*/) override {
+  bool Send(const Commit& commit, const StepReport& /*report*/) override {
     MutexLock lock(&mutex_);
     EXPECT_FALSE(ended_);
     tokens_.insert(tokens_.end(), commit.tokens.begin(), commit.tokens.end());

@@ -79,7 +79,8 @@ class LogprobsServiceTest : public testing::Test {
                const std::vector<v1::DecodeRequest>& proposals = {}) {
     DecodeClient client(harness_.stub());
     EXPECT_TRUE(client.Send(open));
-    for (const auto& proposal : proposals) EXPECT_TRUE(client.Send(proposal));
+    // The sequence may have ended before all of them are there.
+    for (const auto& proposal : proposals) client.Send(proposal);
     Reply reply;
     while (const auto response = client.Read()) {
       if (response->has_prompt_logprobs()) {
@@ -323,7 +324,7 @@ TEST_F(LogprobsServiceTest, ScoresGivenTokens) {
 TEST_F(LogprobsServiceTest, AScoreDoesNotStallRunningStreams) {
   FakeEngine engine(
       {.max_model_len = 4096, .pass_delay = absl::Milliseconds(1)});
-  VerifierHarness harness(&engine);
+  VerifierHarness harness(&engine, {.prefill_rows = 16});
   DecodeClient client(harness.stub());
   ASSERT_TRUE(client.Send(OpenRequest(Prompt(4), 400, 0)));
   ASSERT_TRUE(client.Read().has_value());
@@ -339,8 +340,7 @@ TEST_F(LogprobsServiceTest, AScoreDoesNotStallRunningStreams) {
   EXPECT_TRUE(client.Drain().ok());
   scorer.join();
   EXPECT_EQ(client.tokens().size(), 400u);
-  // Passes of the two alternate while both run: never two chunks in a row
-  // between two tokens.
+  // The two share passes while both run: never two chunks between two tokens.
   const std::vector<std::pair<int, int>> runs = engine.runs();
   int chunks = 0;
   int most = 0;
@@ -399,7 +399,7 @@ TEST_F(LogprobsServiceTest, AScoreThatDoesNotFitIsRefused) {
   VerifierHarness harness(&engine);
   grpc::ClientContext context;
   const auto reader =
-      harness.stub()->ScoreTokens(&context, ScoreRequest(Prompt(161), 0, 0));
+      harness.stub()->ScoreTokens(&context, ScoreRequest(Prompt(162), 0, 0));
   v1::ScoreTokensResponse response;
   EXPECT_FALSE(reader->Read(&response));
   const grpc::Status status = reader->Finish();

@@ -120,6 +120,9 @@ INSTANTIATE_TEST_SUITE_P(
         Failure{TinyVerifier({"--max_model_len=100000"}), 1, "max_model_len"},
         Failure{
             TinyVerifier({"--max_num_sequences=0"}), 2, "--max_num_sequences"},
+        Failure{TinyVerifier({"--max_queued_sequences=-1"}),
+                2,
+                "--max_queued_sequences"},
         Failure{TinyVerifier({"--listen=nonsense"}), 2, "--listen"},
         Failure{TinyVerifier({"--listen=0.0.0.0:0"}), 2, "--advertise"},
         Failure{TinyVerifier({"--name=two words"}), 2, "--name"},

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/metrics/names.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/fake_engine.h"
@@ -224,7 +225,7 @@ TEST(VerifierIsolationTest, FreesWhatCancelledStreamsHold) {
   EXPECT_TRUE(client.Drain().ok());
 }
 
-TEST(VerifierIsolationTest, TakesTurns) {
+TEST(VerifierIsolationTest, SharesPasses) {
   FakeEngine engine;
   VerifierHarness verifier(&engine);
   DecodeClient first(verifier.stub());
@@ -240,12 +241,9 @@ TEST(VerifierIsolationTest, TakesTurns) {
   EXPECT_TRUE(second.Drain().ok());
   EXPECT_EQ(first.tokens(), engine.Continue(Prompt(), 60));
   EXPECT_EQ(second.tokens(), engine.Continue({7, 8, 9, 10}, 60));
-  // From the second's first pass on until the first's end, they alternate.
-  const std::vector<std::pair<int, int>> runs = engine.runs();
-  ASSERT_EQ(runs.size(), 122u);
-  for (size_t i = 2; i < 120; ++i) {
-    EXPECT_NE(runs[i].first, runs[i - 1].first) << i;
-  }
+  EXPECT_EQ(engine.runs().size(), 120u);
+  EXPECT_EQ(engine.num_passes(), 61);
+  EXPECT_EQ(verifier.Metric("specwire_verify_batch_size_sum"), 120);
 }
 
 TEST(VerifierIsolationTest, ALongPromptHoldsUpNobody) {
@@ -262,79 +260,128 @@ TEST(VerifierIsolationTest, ALongPromptHoldsUpNobody) {
   engine.Resume();
   EXPECT_TRUE(running.Drain().ok());
   EXPECT_TRUE(prompted.Drain().ok());
+  EXPECT_EQ(running.tokens(), engine.Continue(Prompt(), 60));
   EXPECT_EQ(prompted.tokens(), engine.Continue(LongPrompt(1001), 3));
-  // 1000 tokens in chunks of 64, each followed by the other's step.
-  int num_chunks = 0;
+  // Every chunk shares its pass with a step of the other, while that runs.
+  int num_steps = 0;
   const std::vector<std::pair<int, int>> runs = engine.runs();
-  for (size_t i = 0; i + 1 < runs.size(); ++i) {
-    if (runs[i].first != 1 || runs[i].second == 1) continue;
-    ++num_chunks;
+  for (size_t i = 0; i < runs.size(); ++i) {
+    if (runs[i].first == 0) {
+      ++num_steps;
+      continue;
+    }
     EXPECT_LE(runs[i].second, 64);
-    EXPECT_EQ(runs[i + 1].first, 0);
+    if (num_steps < 60) {
+      EXPECT_EQ(runs[i - 1].first, 0) << i;
+    }
   }
-  EXPECT_EQ(num_chunks, 16);
 }
 
-TEST(VerifierIsolationTest, RunsHigherPriorityFirst) {
+TEST(VerifierIsolationTest, StartsHigherPriorityFirst) {
   FakeEngine engine;
-  VerifierHarness verifier(&engine);
+  VerifierHarness verifier(&engine, {.max_num_sequences = 1});
+  DecodeClient running(verifier.stub());
   DecodeClient low(verifier.stub());
   DecodeClient high(verifier.stub());
   engine.Pause();
-  low.Send(OpenRequest(Prompt(), 30, 0));
+  running.Send(OpenRequest(Prompt(), 10, 0));
   ASSERT_TRUE(engine.WaitUntilPaused());
+  low.Send(OpenRequest(Prompt(), 30, 0));
+  ASSERT_TRUE(
+      WaitUntil([&] { return verifier.thread().num_sequences() == 2; }));
   v1::DecodeRequest open = OpenRequest({7, 8}, 30, 0);
   open.mutable_open()->set_priority(1);
   high.Send(open);
   ASSERT_TRUE(
-      WaitUntil([&] { return verifier.thread().num_sequences() == 2; }));
+      WaitUntil([&] { return verifier.thread().num_sequences() == 3; }));
   engine.Resume();
+  EXPECT_TRUE(running.Drain().ok());
   EXPECT_TRUE(low.Drain().ok());
   EXPECT_TRUE(high.Drain().ok());
   const std::vector<std::pair<int, int>> runs = engine.runs();
-  ASSERT_GE(runs.size(), 32u);
-  for (size_t i = 1; i <= 31; ++i) EXPECT_EQ(runs[i].first, 1) << i;
+  ASSERT_EQ(runs.size(), 70u);
+  // The prompt of two tokens is the one of higher priority.
+  EXPECT_EQ(runs[10].second, 2);
+  EXPECT_EQ(runs[40].second, 4);
 }
 
-TEST(VerifierIsolationTest, RefusesAPromptThatHasNoRoom) {
+TEST(VerifierIsolationTest, APromptWaitsForRoomUnlessItCanNeverFit) {
   FakeEngine engine({.num_blocks = 20});
   VerifierHarness verifier(&engine);
   DecodeClient holder(verifier.stub());
   holder.Send(OpenRequest(LongPrompt(200), 20, -1));
   ASSERT_TRUE(WaitUntil([&] { return engine.kv_blocks_used() == 13; }));
-  const auto refusal = [&](int prompt_length) {
-    DecodeClient client(verifier.stub());
-    client.Send(OpenRequest(LongPrompt(prompt_length), 20, 0));
-    const grpc::Status status = client.Drain();
-    EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
-    return status.error_message();
-  };
-  EXPECT_THAT(refusal(129), HasSubstr("129 tokens need 9 blocks of 16"));
-  EXPECT_THAT(refusal(129), HasSubstr("7 of 20 free; retry"));
-  EXPECT_THAT(refusal(321), HasSubstr("can never fit"));
+  DecodeClient waiting(verifier.stub());
+  waiting.Send(OpenRequest(LongPrompt(129), 20, 0));
+  ASSERT_TRUE(WaitUntil([&] { return verifier.thread().num_waiting() == 1; }));
+  DecodeClient huge(verifier.stub());
+  huge.Send(OpenRequest(LongPrompt(321), 20, 0));
+  const grpc::Status status = huge.Drain();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_THAT(status.error_message(),
+              HasSubstr("321 tokens need 21 blocks of 16"));
+  EXPECT_THAT(status.error_message(), HasSubstr("can never fit"));
+  // It holds nothing while it waits.
+  EXPECT_EQ(engine.kv_blocks_used(), 13);
   holder.Send(TuneRequest(0, std::nullopt));
   EXPECT_TRUE(holder.Drain().ok());
   EXPECT_EQ(holder.tokens(), engine.Continue(LongPrompt(200), 20));
+  EXPECT_TRUE(waiting.Drain().ok());
+  EXPECT_EQ(waiting.tokens(), engine.Continue(LongPrompt(129), 20));
 }
 
-TEST(VerifierIsolationTest, EndsOnlyTheSequenceThatFindsTheCacheFull) {
+TEST(VerifierIsolationTest, TheYoungestWaitsWhenTheCacheIsFull) {
   FakeEngine engine({.num_blocks = 8});
   VerifierHarness verifier(&engine);
   // Four blocks each; the first has what it needs for its whole text.
-  DecodeClient content(verifier.stub());
-  content.Send(OpenRequest(LongPrompt(50), 12, -1));
+  DecodeClient old(verifier.stub());
+  old.Send(OpenRequest(LongPrompt(50), 12, -1));
   ASSERT_TRUE(WaitUntil([&] { return engine.kv_blocks_used() == 4; }));
-  DecodeClient greedy(verifier.stub());
-  greedy.Send(OpenRequest(LongPrompt(60), 100, 0));
-  const grpc::Status status = greedy.Drain();
-  EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
-  EXPECT_THAT(status.error_message(), HasSubstr("of 8 free"));
-  // All that fitted was delivered: the last token of a text is not cached.
-  EXPECT_EQ(greedy.tokens().size(), 5u);
-  content.Send(TuneRequest(0, std::nullopt));
-  EXPECT_TRUE(content.Drain().ok());
-  EXPECT_EQ(content.tokens(), engine.Continue(LongPrompt(50), 12));
+  DecodeClient young(verifier.stub());
+  young.Send(OpenRequest(LongPrompt(40), 60, 0));
+  ASSERT_TRUE(
+      WaitUntil([&] { return verifier.Metric(metric::kNumPreemptions) == 1; }));
+  EXPECT_EQ(engine.kv_blocks_used(), 4);
+  EXPECT_EQ(verifier.thread().num_waiting(), 1);
+  old.Send(TuneRequest(0, std::nullopt));
+  EXPECT_TRUE(old.Drain().ok());
+  EXPECT_EQ(old.tokens(), engine.Continue(LongPrompt(50), 12));
+  // It goes on where it was.
+  EXPECT_TRUE(young.Drain().ok());
+  EXPECT_EQ(young.tokens(), engine.Continue(LongPrompt(40), 60));
+  EXPECT_EQ(verifier.Metric(metric::kPromptTokens), 90);
   EXPECT_EQ(engine.kv_blocks_used(), 0);
+}
+
+TEST(VerifierIsolationTest, EndsASequenceThatOutgrowsTheCache) {
+  FakeEngine engine({.num_blocks = 8});
+  VerifierHarness verifier(&engine);
+  DecodeClient client(verifier.stub());
+  client.Send(OpenRequest(LongPrompt(60), 100, 0));
+  const grpc::Status status = client.Drain();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_THAT(status.error_message(), HasSubstr("of 8 blocks"));
+  // All that fitted was delivered: the last token of a text is not cached.
+  EXPECT_EQ(client.tokens().size(), 69u);
+  EXPECT_EQ(engine.kv_blocks_used(), 0);
+}
+
+TEST(VerifierIsolationTest, OneWithoutCreditMakesRoomForOthers) {
+  FakeEngine engine({.num_blocks = 8});
+  VerifierHarness verifier(&engine);
+  DecodeClient slow(verifier.stub());
+  v1::DecodeRequest open = OpenRequest(LongPrompt(80), 30, 0);
+  open.mutable_open()->set_decode_until(85);
+  slow.Send(open);
+  while (slow.tokens().size() < 5) ASSERT_TRUE(slow.Read().has_value());
+  // There is no room beside it, and it does not move.
+  DecodeClient other(verifier.stub());
+  other.Send(OpenRequest(LongPrompt(60), 20, 0));
+  EXPECT_TRUE(other.Drain().ok());
+  EXPECT_EQ(other.tokens(), engine.Continue(LongPrompt(60), 20));
+  slow.Send(TuneRequest(std::nullopt, 1 << 20));
+  EXPECT_TRUE(slow.Drain().ok());
+  EXPECT_EQ(slow.tokens(), engine.Continue(LongPrompt(80), 30));
 }
 
 TEST(VerifierIsolationTest, VerifiesFewerDraftTokensRatherThanFillTheCache) {
@@ -360,7 +407,8 @@ TEST(VerifierIsolationTest, VerifiesFewerDraftTokensRatherThanFillTheCache) {
 
 TEST(VerifierIsolationTest, RefusesMoreSequencesThanItMayHold) {
   FakeEngine engine;
-  VerifierHarness verifier(&engine, {.max_num_sequences = 2});
+  VerifierHarness verifier(&engine,
+                           {.max_num_sequences = 2, .max_queued_sequences = 0});
   DecodeClient first(verifier.stub());
   DecodeClient second(verifier.stub());
   first.Send(OpenRequest(Prompt(), 10, -1));

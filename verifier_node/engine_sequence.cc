@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "verifier_node/engine_sequence.h"
+
+namespace specwire::verifier {
+
+absl::Span<const int32_t> EngineSequence::tokens() const {
+  return score != nullptr ? absl::MakeConstSpan(score->tokens)
+                          : decoding->verify.log();
+}
+
+int EngineSequence::num_to_compute() const {
+  return static_cast<int>(tokens().size()) - (score != nullptr ? 1 : 0);
+}
+
+int EngineSequence::num_uncomputed() const {
+  return num_to_compute() - (running() ? kv->length() : 0);
+}
+
+bool EngineSequence::IsBlocked(absl::Time now) const {
+  return decoding != nullptr && decoding->verify.NextAt(now).kind ==
+                                    VerifySequence::Next::Kind::kBlocked;
+}
+
+Standing EngineSequence::standing(const FairShare& shares) const {
+  return {.priority = priority,
+          .served = shares.served(cache_salt),
+          .arrival = arrival};
+}
+
+VictimCandidate EngineSequence::victim(absl::Time now) const {
+  return {.num_preemptions = num_preemptions,
+          .priority = priority,
+          .blocked = IsBlocked(now),
+          .arrival = arrival};
+}
+
+PassCandidate EngineSequence::Candidate() const {
+  PassCandidate candidate;
+  candidate.length = kv->length();
+  candidate.uncomputed = num_uncomputed();
+  candidate.all_logits = kv->length() + 1 < wanted.end;
+  if (decoding == nullptr) {
+    // Its last row is like those before; the planner keeps back the last of one
+    // that does not step.
+    ++candidate.uncomputed;
+    return candidate;
+  }
+  const VerifySequence& verify = decoding->verify;
+  candidate.draft_rows = verify.num_step_rows();
+  candidate.lock_step = verify.lock_step();
+  candidate.survival = &verify.survival();
+  return candidate;
+}
+
+}  // namespace specwire::verifier
