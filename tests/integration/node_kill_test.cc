@@ -66,10 +66,15 @@ class NodeKillTest : public testing::Test {
         },
         absl::Seconds(20));
   }
+  // Too short a prompt to be worth a cached prefix: of equal load, the older
+  // node gets it. Its drafts are waited for whatever they earn.
   v1::GenerateRequest Request(bool seeded) const {
-    return SeededRequest(RepeatingPrompt(),
-                         seeded ? kSeeded : SamplingSetting{"greedy"},
-                         kMaxTokens);
+    std::vector<int32_t> prompt = RepeatingPrompt();
+    prompt.resize(std::min(prompt.size(), size_t{16}));
+    v1::GenerateRequest request = SeededRequest(
+        prompt, seeded ? kSeeded : SamplingSetting{"greedy"}, kMaxTokens);
+    request.mutable_speculation()->set_patience_us(20000);
+    return request;
   }
   std::vector<int32_t> PlainIds(bool seeded) {
     const GenerateResult plain = cluster_.Generate(Plain(Request(seeded)));
@@ -203,33 +208,34 @@ TEST_F(NodeKillTest, WorkGoesToTheLeastLoaded) {
   AddVerifier("verifier-1");
   AddDrafter("draft-0");
   AddDrafter("draft-1");
-  // None of them reads on until all are where they should be.
   constexpr int kRequests = 8;
   v1::GenerateRequest request = Request(true);
   request.mutable_stop()->set_max_tokens(400);
-  std::atomic<bool> go = false;
-  std::atomic<int> num_ok = 0;
+  std::atomic<bool> stop = false;
+  std::atomic<int> num_failed = 0;
   std::thread load([&] {
     InParallel(kRequests, kRequests, [&](int) {
-      const GenerateResult result =
-          cluster_.Generate(request, [&](const v1::GenerateDelta&) {
-            return Eventually([&] { return go.load(); }, absl::Seconds(30));
-          });
-      if (result.status.ok() && result.fault.empty()) ++num_ok;
+      while (!stop) {
+        const GenerateResult result = cluster_.Generate(request);
+        if (!result.status.ok() || !result.fault.empty()) ++num_failed;
+      }
     });
   });
+  // One may just have ended on a node when another begins.
   EXPECT_TRUE(Eventually(
       [&] {
         const std::vector<v1::Node> nodes = cluster_.Nodes();
         return std::all_of(
             nodes.begin(), nodes.end(), [](const v1::Node& node) {
-              return node.load().num_sequences() == kRequests / 2;
+              const int num_sequences = node.load().num_sequences();
+              return num_sequences >= kRequests / 2 - 1 &&
+                     num_sequences <= kRequests / 2 + 1;
             });
       },
       absl::Seconds(20)));
-  go = true;
+  stop = true;
   load.join();
-  EXPECT_EQ(num_ok, kRequests);
+  EXPECT_EQ(num_failed, 0);
 }
 
 }  // namespace

@@ -22,7 +22,8 @@ namespace {
 
 // More than the drafter deadline; a hang would take for ever.
 constexpr absl::Duration kBound = absl::Seconds(15);
-constexpr int kMaxTokens = 150;
+// Long enough for another drafter to take over in time.
+constexpr int kMaxTokens = 200;
 constexpr double kGrowthMib = 48;
 
 const SamplingSetting kSettings[] = {{"greedy", 0}, {"T=0.7", 0.7f, 0, 0.95f}};
