@@ -215,25 +215,22 @@ void Choice::OnDraftClosed(int32_t source, const absl::Status& status) {
   Perform(machine_.OnDrafterClosed(source, lost, /*could_open=*/true));
 }
 
-void Choice::OnDebtsDue() {
+void Choice::OnDebtDue() {
   timer_id_ = TimerThread::kNone;
-  const absl::Time now = absl::Now();
-  while (!ended_ && !debts_.empty() && debts_.front().due <= now) {
-    const Debt debt = debts_.front();
-    debts_.pop_front();
+  if (!ended_ && debt_.has_value() && debt_->due <= absl::Now()) {
+    const Debt debt = *std::exchange(debt_, std::nullopt);
     Perform(machine_.OnDrafterTimeout(debt.source, debt.owed));
   }
-  ScheduleDebts();
+  ScheduleDebt();
 }
 
-void Choice::ScheduleDebts() {
-  if (ended_ || debts_.empty() || timer_id_ != TimerThread::kNone) return;
+void Choice::ScheduleDebt() {
+  if (ended_ || !debt_.has_value() || timer_id_ != TimerThread::kNone) return;
   timer_id_ = environment_.timer->ScheduleAfter(
-      debts_.front().due - absl::Now(),
-      [weak = context_.host->weak_from_this(), this] {
+      debt_->due - absl::Now(), [weak = context_.host->weak_from_this(), this] {
         // The host owns this choice.
         const std::shared_ptr<ChoiceHost> host = weak.lock();
-        if (host != nullptr) host->Post([this] { OnDebtsDue(); });
+        if (host != nullptr) host->Post([this] { OnDebtDue(); });
       });
 }
 

@@ -124,7 +124,7 @@ class Choice final {
   void OnDecodeClosed(int32_t number, const absl::Status& status);
   void OnDrafted(int32_t source, const v1::DraftResponse& response);
   void OnDraftClosed(int32_t source, const absl::Status& status);
-  void OnDebtsDue();
+  void OnDebtDue();
 
   // Carries out actions, and those that come of them, in order.
   void Perform(std::vector<Action> actions);
@@ -147,7 +147,8 @@ class Choice final {
   void LoseVerifier(const absl::Status& status);
   // What has come to the machine's figures goes to the metrics.
   void CountFigures();
-  void ScheduleDebts();
+  // Has the timer go off when the debt is due, or earlier.
+  void ScheduleDebt();
 
   const Context context_;
   const SessionEnvironment& environment_;
@@ -183,8 +184,9 @@ class Choice final {
   // not kept.
   SpeculationFigures counted_;
 
-  // In the order in which they are due.
-  std::deque<Debt> debts_;
+  // The latest; a new one makes those before it void. The timer is set anew
+  // only when it has gone off, not for each.
+  std::optional<Debt> debt_;
   TimerThread::Id timer_id_ = TimerThread::kNone;
 };
 

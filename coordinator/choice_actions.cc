@@ -242,13 +242,8 @@ void Choice::Do(const CloseDrafter& close) {
 }
 
 void Choice::Do(const ArmDrafterTimer& arm) {
-  // Those of earlier drafters are void.
-  while (!debts_.empty() && debts_.front().source != arm.source) {
-    debts_.pop_front();
-  }
-  debts_.push_back(
-      {arm.source, arm.owed, absl::Now() + environment_.drafter_deadline});
-  ScheduleDebts();
+  debt_ = {arm.source, arm.owed, absl::Now() + environment_.drafter_deadline};
+  ScheduleDebt();
 }
 
 void Choice::Do(const EmitTokens& emit) {
@@ -260,12 +255,10 @@ void Choice::Do(const FinishRequest& finish) {
   CountFigures();
   ended_ = true;
   if (const auto estimates = machine_.estimates(); estimates.has_value()) {
-    environment_.priors->Report(request_.model->info.model.model_digest,
-                                request_.drafter,
-                                *estimates,
-                                reply_.num_tokens());
+    environment_.priors->Report(
+        request_.model->info.model.model_digest, request_.drafter, *estimates);
   }
-  debts_.clear();
+  debt_.reset();
   environment_.timer->Cancel(timer_id_);
   if (!finish.status.ok()) {
     context_.host->OnEnded(index_, finish.status, std::nullopt);

@@ -18,8 +18,10 @@
 namespace specwire::coordinator {
 namespace {
 
-// Each holds its request, which may have kMaxMessageBytes.
-constexpr size_t kMaxQueuedWork = 256;
+// Requests that wait to be tokenized: any number that runs at once may come at
+// once, but one may have kMaxMessageBytes.
+constexpr size_t kMaxQueuedWork = 1 << 16;
+constexpr size_t kMaxQueuedWorkBytes = size_t{256} << 20;
 constexpr size_t kMaxQueuedUnaryWork = 64;
 // Texts that are scored at once, and that wait for it.
 constexpr int kNumScoreWorkers = 4;
@@ -55,7 +57,8 @@ GenerationService::GenerationService(const CoordinatorOptions& options,
     : options_(options),
       environment_(environment),
       catalog_(catalog),
-      workers_("tokenize", options.num_workers, kMaxQueuedWork),
+      workers_(
+          "tokenize", options.num_workers, kMaxQueuedWork, kMaxQueuedWorkBytes),
       unary_workers_("unary", options.num_workers, kMaxQueuedUnaryWork),
       score_workers_("score", kNumScoreWorkers, kMaxQueuedScores) {}
 
@@ -122,13 +125,15 @@ std::shared_ptr<WriterHandler> GenerationService::StartSession(
       (*model)->info.vocabulary_fingerprint);
   // A copy: the call, and its request with it, may end before a worker comes to
   // it.
-  const bool queued = workers_.Post([session,
-                                     request = v1::GenerateRequest(request),
-                                     model = *std::move(model),
-                                     defaults = std::move(defaults)]() mutable {
-    if (session->gone()) return;
-    session->Begin(BuildRequest(request, std::move(model), defaults));
-  });
+  const bool queued = workers_.Post(
+      [session,
+       request = v1::GenerateRequest(request),
+       model = *std::move(model),
+       defaults = std::move(defaults)]() mutable {
+        if (session->gone()) return;
+        session->Begin(BuildRequest(request, std::move(model), defaults));
+      },
+      request.SpaceUsedLong());
   if (!queued) session->Begin(TooBusy());
   return handler;
 }

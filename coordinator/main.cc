@@ -20,6 +20,7 @@
 #include "common/base/standard_streams.h"
 #include "common/base/status_macros.h"
 #include "common/rpc/node_main.h"
+#include "common/rpc/pollers.h"
 #include "coordinator/coordinator.h"
 #include "coordinator/options.h"
 
@@ -27,6 +28,7 @@ namespace specwire::coordinator {
 namespace {
 
 constexpr char kProgram[] = "coordinator";
+constexpr int kMaxRpcThreads = 1024;
 
 // Flags as they were given; times in their units.
 struct Flags {
@@ -39,6 +41,7 @@ struct Flags {
   double client_stall_s = 0;
   std::string log_level = "info";
   bool no_reflection = false;
+  int rpc_threads = 1;
 };
 
 void AddFlags(CLI::App* app, Flags* flags) {
@@ -80,6 +83,10 @@ void AddFlags(CLI::App* app, Flags* flags) {
       &flags->client_stall_s,
       "seconds after which a client that reads nothing is dropped");
   add("--workers", &options->num_workers, "threads that tokenize");
+  add("--rpc_threads",
+      &flags->rpc_threads,
+      "threads that carry messages; 0: as many as gRPC starts, which costs "
+      "more processor time for each message");
   add("--grace",
       &flags->grace_s,
       "seconds that running requests have to end at shutdown");
@@ -100,6 +107,12 @@ absl::StatusOr<CoordinatorOptions> CheckFlags(const Flags& flags) {
           "of seconds");
     }
   }
+  if (flags.rpc_threads < 0 || flags.rpc_threads > kMaxRpcThreads) {
+    return absl::InvalidArgumentError(absl::StrCat("--rpc_threads: ",
+                                                   flags.rpc_threads,
+                                                   " is not between 0 and ",
+                                                   kMaxRpcThreads));
+  }
   options.reflection = !flags.no_reflection;
   options.speculation.window = flags.window.value_or(
       std::max(options.speculation.window, 2 * options.speculation.run_length));
@@ -115,7 +128,9 @@ absl::StatusOr<CoordinatorOptions> CheckFlags(const Flags& flags) {
   return options;
 }
 
-absl::Status Serve(const CoordinatorOptions& options) {
+absl::Status Serve(const CoordinatorOptions& options, int rpc_threads) {
+  std::optional<Pollers> pollers;
+  if (rpc_threads > 0) pollers.emplace(rpc_threads);
   SPECWIRE_ASSIGN_OR_RETURN(const std::unique_ptr<Coordinator> coordinator,
                             Coordinator::Start(options));
   // For whoever started us with port 0.
@@ -173,7 +188,7 @@ int Main(int argc, char** argv) {
                          /*usage=*/true);
   }
   InitLogging(kProgram, log_level);
-  if (absl::Status status = Serve(*options); !status.ok()) {
+  if (absl::Status status = Serve(*options, flags.rpc_threads); !status.ok()) {
     return ExitWithError(kProgram, status, /*usage=*/false);
   }
   return 0;

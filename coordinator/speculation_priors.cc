@@ -9,8 +9,16 @@ namespace {
 
 // More models and drafters than a cluster has; beyond, nothing is remembered.
 constexpr size_t kMaxEntries = 256;
-// Weight of one request.
+// Weight of one request: in what it saw, and in whether it found drafts to pay.
 constexpr double kWeight = 0.25;
+constexpr double kPayingWeight = 1.0 / 16;
+// At least such a part of requests makes trying worth while for each.
+constexpr double kFairPart = 0.1;
+// Else one in so many tries.
+constexpr int kRequestsPerAttempt = 4;
+// Tokens before it tries, and before others do.
+constexpr int kEarlyAttempt = 8;
+constexpr int kLatestAttempt = 512;
 
 void Blend(double value, double* average) {
   *average += kWeight * (value - *average);
@@ -34,19 +42,17 @@ SpeculationStart SpeculationPriors::Start(const std::string& model_digest,
   if (it == entries_.end()) return {};
   Entry& entry = it->second;
   SpeculationStart start = {.estimates = entry.estimates,
-                            .first_attempt = entry.estimates.pause_tokens};
-  if (!entry.estimates.pays && entry.tokens_to_attempt <= 0) {
-    // This one tries for all.
-    start.first_attempt = 1;
-    entry.tokens_to_attempt = entry.estimates.pause_tokens;
+                            .first_attempt = kLatestAttempt};
+  if (entry.paying >= kFairPart || ++entry.num_begun >= kRequestsPerAttempt) {
+    start.first_attempt = kEarlyAttempt;
+    entry.num_begun = 0;
   }
   return start;
 }
 
 void SpeculationPriors::Report(const std::string& model_digest,
                                const std::string& drafter,
-                               const SpeculationEstimates& estimates,
-                               int num_tokens) {
+                               const SpeculationEstimates& estimates) {
   MutexLock lock(&mutex_);
   const Key key = {model_digest, drafter};
   auto it = entries_.find(key);
@@ -55,25 +61,20 @@ void SpeculationPriors::Report(const std::string& model_digest,
     it = entries_
              .emplace(key,
                       Entry{.estimates = estimates,
-                            .tokens_to_attempt = estimates.pause_tokens})
+                            .paying = estimates.pays ? 1.0 : 0.0})
              .first;
     return;
   }
   Entry& entry = it->second;
   SpeculationEstimates& known = entry.estimates;
-  if (known.pays && !estimates.pays) {
-    entry.tokens_to_attempt = estimates.pause_tokens;
-  } else {
-    entry.tokens_to_attempt = std::max(entry.tokens_to_attempt - num_tokens, 0);
-  }
+  entry.paying += kPayingWeight * ((estimates.pays ? 1 : 0) - entry.paying);
   Blend(estimates.first, &known.first);
   Blend(estimates.next, &known.next);
   Blend(estimates.answered, &known.answered);
   BlendTime(estimates.wait, &known.wait);
   BlendTime(estimates.plain, &known.plain);
   BlendTime(estimates.row, &known.row);
-  known.pays = estimates.pays;
-  known.pause_tokens = estimates.pause_tokens;
+  known.pays = entry.paying >= 0.5;
 }
 
 }  // namespace specwire::coordinator

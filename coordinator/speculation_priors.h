@@ -13,7 +13,8 @@ namespace specwire::coordinator {
 
 // What requests have seen of drafts, by model and drafter, for those that come
 // next: a short request would end before it had learnt anything. Where drafts
-// do not pay, one request in many tries again.
+// did not pay, every request still tries them once, early on, as long as a fair
+// part of those before found them to pay; else only some do.
 //
 // Thread safety: any thread.
 class SpeculationPriors {
@@ -21,17 +22,18 @@ class SpeculationPriors {
   // `drafter` is the name that the request asks for; empty: any.
   SpeculationStart Start(const std::string& model_digest,
                          const std::string& drafter);
-  // A request has ended that committed `num_tokens` and saw `estimates`.
+  // A request has ended that saw `estimates`.
   void Report(const std::string& model_digest,
               const std::string& drafter,
-              const SpeculationEstimates& estimates,
-              int num_tokens);
+              const SpeculationEstimates& estimates);
 
  private:
   struct Entry {
     SpeculationEstimates estimates;
-    // Tokens to commit, by whomever, until somebody tries again.
-    int tokens_to_attempt = 0;
+    // Share of the latest requests for which drafts paid in the end.
+    double paying = 0;
+    // Requests begun since one tried.
+    int num_begun = 0;
   };
   using Key = std::pair<std::string, std::string>;
 

@@ -7,8 +7,11 @@
 
 namespace specwire::coordinator {
 
-WorkerPool::WorkerPool(std::string name, int num_threads, size_t max_queued)
-    : name_(std::move(name)), max_queued_(max_queued) {
+WorkerPool::WorkerPool(std::string name,
+                       int num_threads,
+                       size_t max_queued,
+                       size_t max_bytes)
+    : name_(std::move(name)), max_queued_(max_queued), max_bytes_(max_bytes) {
   for (int i = 0; i < num_threads; ++i) {
     threads_.emplace_back([this] { Run(); });
   }
@@ -23,11 +26,16 @@ WorkerPool::~WorkerPool() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-bool WorkerPool::Post(absl::AnyInvocable<void()> task) {
+bool WorkerPool::Post(absl::AnyInvocable<void()> task, size_t num_bytes) {
   {
     MutexLock lock(&mutex_);
     if (queue_.size() >= max_queued_) return false;
-    queue_.push_back(std::move(task));
+    if (num_bytes_ > 0 &&
+        (num_bytes > max_bytes_ || num_bytes_ > max_bytes_ - num_bytes)) {
+      return false;
+    }
+    num_bytes_ += num_bytes;
+    queue_.push_back({std::move(task), num_bytes});
   }
   wake_.NotifyOne();
   return true;
@@ -41,7 +49,8 @@ void WorkerPool::Run() {
       MutexLock lock(&mutex_);
       while (queue_.empty() && !stopping_) wake_.Wait(&mutex_);
       if (queue_.empty()) return;
-      task = std::move(queue_.front());
+      task = std::move(queue_.front().task);
+      num_bytes_ -= queue_.front().num_bytes;
       queue_.pop_front();
     }
     task();

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <deque>
+#include <limits>
 #include <string>
 #include <thread>
 #include <vector>
@@ -21,22 +22,36 @@ namespace specwire::coordinator {
 // inside a task.
 class WorkerPool {
  public:
-  WorkerPool(std::string name, int num_threads, size_t max_queued);
+  // At most `max_queued` tasks wait, and what they hold is at most `max_bytes`
+  // (one alone may be larger).
+  WorkerPool(std::string name,
+             int num_threads,
+             size_t max_queued,
+             size_t max_bytes = std::numeric_limits<size_t>::max());
   ~WorkerPool();
   WorkerPool(const WorkerPool&) = delete;
   WorkerPool& operator=(const WorkerPool&) = delete;
 
-  // False, and `task` is dropped, if max_queued tasks wait already.
-  [[nodiscard]] bool Post(absl::AnyInvocable<void()> task);
+  // False, and `task`, which holds about `num_bytes`, is dropped, if too many
+  // wait already.
+  [[nodiscard]] bool Post(absl::AnyInvocable<void()> task,
+                          size_t num_bytes = 0);
 
  private:
+  struct Entry {
+    absl::AnyInvocable<void()> task;
+    size_t num_bytes = 0;
+  };
+
   void Run();
 
   const std::string name_;
   const size_t max_queued_;
+  const size_t max_bytes_;
   Mutex mutex_;
   CondVar wake_;
-  std::deque<absl::AnyInvocable<void()>> queue_ ABSL_GUARDED_BY(mutex_);
+  std::deque<Entry> queue_ ABSL_GUARDED_BY(mutex_);
+  size_t num_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<std::thread> threads_;
 };

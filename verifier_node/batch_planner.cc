@@ -9,6 +9,9 @@ namespace {
 
 // Rows of prompts that a pass has whatever they cost, so that prompts advance.
 constexpr int kLeastPrefillRows = 2;
+// One part in so many of a pass's greatest number of rows is kept for prompts
+// if any wait.
+constexpr int kPartForPrompts = 8;
 
 // Whether a pass of `now` seconds and so many expected tokens yields more of
 // them a second if it takes `more` seconds for another that survives with that
@@ -75,11 +78,14 @@ class Planner {
   }
 
   void AddSteps() {
+    // However many decode, prompts advance.
+    const int reserved =
+        NumPrompts() > 0 ? limits_.max_rows / kPartForPrompts : 0;
     for (size_t i = 0; i < candidates_.size(); ++i) {
       const PassCandidate& candidate = candidates_[i];
       if (!candidate.steps || candidate.uncomputed > 1) continue;
       int drafts = candidate.lock_step ? candidate.draft_rows : 0;
-      if (1 + drafts > rows_left()) continue;
+      if (1 + drafts > rows_left() - reserved) continue;
       const int room = Room(candidate.length);
       if (limits_.last_resort) drafts = std::clamp(room - 1, 0, drafts);
       if (1 + drafts > room) {
@@ -140,7 +146,7 @@ class Planner {
 
   void AddChunks() {
     const bool timed = !plan_.runs.empty();
-    const double limit = limits_.prefill_slowdown * cost_.Predict(shape_);
+    const double limit = Slowdown() * cost_.Predict(shape_);
     int left = std::min(limits_.prefill_rows, rows_left());
     int least = kLeastPrefillRows;
     for (size_t i = 0; i < candidates_.size() && left > 0; ++i) {
@@ -157,6 +163,19 @@ class Planner {
       least -= run.rows;
       Add(run);
     }
+  }
+
+  int64_t NumPrompts() const {
+    return std::count_if(
+        candidates_.begin(), candidates_.end(), [](const auto& candidate) {
+          return candidate.uncomputed > 1;
+        });
+  }
+  double Slowdown() const {
+    const double more =
+        limits_.slowdown_per_prompt * static_cast<double>(NumPrompts() - 1);
+    return std::min(limits_.prefill_slowdown + std::max(more, 0.0),
+                    limits_.most_slowdown);
   }
 
   // As much of a prompt as rows and blocks allow.

@@ -39,8 +39,12 @@ struct PassLimits {
   // Rows of prompts, at most.
   int prefill_rows = 256;
   // How much longer than without rows of prompts a pass with decoding sequences
-  // may become, as predicted.
+  // may become, as predicted: for one prompt, and more for each further one
+  // that waits, up to so much. Small chunks are dear, so where many wait,
+  // sparing the few that decode would cost all of them more.
   double prefill_slowdown = 2;
+  double slowdown_per_prompt = 0.5;
+  double most_slowdown = 5;
   int block_size = 16;
   int64_t free_blocks = 0;
   // There is nobody to make room: a run in lock-step is cut to the room there

@@ -50,6 +50,61 @@ TEST(UpPlanTest, StartsOneOfEachByDefault) {
   EXPECT_EQ(Value(plan->nodes[1], "--threads"), "absent");
 }
 
+// A cluster without models: Options() but for what synthetic nodes refuse.
+UpOptions SyntheticOptions() {
+  UpOptions options = Options();
+  options.model.clear();
+  options.engine = "synthetic";
+  options.drafter = "synthetic";
+  options.allow_synthetic = true;
+  return options;
+}
+
+TEST(UpPlanTest, SyntheticNodesNeedNoModel) {
+  UpOptions options = SyntheticOptions();
+  options.synthetic_step_us = 500;
+  options.synthetic_acceptance = "0.9,0.5";
+  options.synthetic_vocab = 300;
+  options.max_num_sequences = 1000;
+  const absl::StatusOr<UpPlan> plan = MakeUpPlan(options, "/bin");
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  ASSERT_EQ(plan->nodes.size(), 2u);
+  const ChildSpec& verifier = plan->nodes[0];
+  EXPECT_EQ(Value(verifier, "--engine"), "synthetic");
+  EXPECT_EQ(Value(verifier, "--model"), "absent");
+  EXPECT_EQ(Value(verifier, "--synthetic_step_us"), "500");
+  EXPECT_EQ(Value(verifier, "--synthetic_row_us"), "absent");
+  const ChildSpec& drafter = plan->nodes[1];
+  EXPECT_EQ(Value(drafter, "--drafter"), "synthetic");
+  EXPECT_EQ(Value(drafter, "--synthetic_acceptance"), "0.9,0.5");
+  for (const ChildSpec& node : plan->nodes) {
+    EXPECT_EQ(Value(node, "--synthetic_vocab"), "300");
+    EXPECT_EQ(Value(node, "--max_num_sequences"), "1000");
+    EXPECT_EQ(
+        std::count(
+            node.arguments.begin(), node.arguments.end(), "--allow_synthetic"),
+        1);
+  }
+}
+
+TEST(UpPlanTest, SyntheticNodesMustBeAllowedAndFit) {
+  const auto refused = [](auto change) {
+    UpOptions options = SyntheticOptions();
+    change(&options);
+    return absl::IsInvalidArgument(MakeUpPlan(options, "/bin").status());
+  };
+  EXPECT_FALSE(refused([](UpOptions*) {}));
+  EXPECT_FALSE(refused([](UpOptions* o) { o->drafter = "ngram"; }));
+  EXPECT_TRUE(refused([](UpOptions* o) { o->allow_synthetic = false; }));
+  EXPECT_TRUE(refused([](UpOptions* o) { o->drafter = "oracle"; }));
+  EXPECT_TRUE(refused([](UpOptions* o) { o->model = "m.gguf"; }));
+  // The drafter alone would draft for nobody.
+  EXPECT_TRUE(refused([](UpOptions* o) {
+    o->engine = kDefaultEngine;
+    o->model = "m.gguf";
+  }));
+}
+
 TEST(UpPlanTest, NamesNodesApart) {
   UpOptions options = Options();
   options.num_verifiers = 2;

@@ -277,6 +277,27 @@ TEST_F(BatchPlannerTest, MoreThanFitRotateWithTheOrder) {
 }
 
 // Whatever comes, limits hold.
+TEST_F(BatchPlannerTest, PromptsAdvanceHoweverManyDecode) {
+  std::vector<PassCandidate> candidates(2000, Decoding(&bad_, 0));
+  candidates.push_back(Prompt(100));
+  const PassPlan plan = PlanPass(candidates, cost_, Limits());
+  ASSERT_NE(Find(plan, 2000), nullptr);
+  EXPECT_GE(Find(plan, 2000)->rows, 16);
+}
+
+TEST_F(BatchPlannerTest, TheMorePromptsWaitTheMoreTheyGet) {
+  int before = 0;
+  for (const int prompts : {1, 3, 5}) {
+    std::vector<PassCandidate> candidates(4, Decoding(&bad_, 0));
+    candidates.resize(4 + static_cast<size_t>(prompts), Prompt(1000));
+    const PassPlan plan = PlanPass(candidates, cost_, Limits());
+    int rows = 0;
+    for (const PlannedRun& run : plan.runs) rows += run.rows;
+    EXPECT_GT(rows, before + 5);
+    before = rows;
+  }
+}
+
 TEST_F(BatchPlannerTest, RandomPlansKeepTheirLimits) {
   std::mt19937 random(11);
   const auto below = [&](int n) {
