@@ -32,10 +32,11 @@ class Planner {
 
   PassPlan Plan() {
     AddSteps();
-    AddDrafts(0);
-    const size_t num_steps = plan_.runs.size();
-    AddChunks();
-    AddDrafts(num_steps);
+    if (NumPrompts() == 0) {
+      AddDrafts();
+    } else {
+      AddChunks();
+    }
     if (must_lacks_ || (lacks_ && plan_.runs.empty())) plan_.starved = true;
     return std::move(plan_);
   }
@@ -96,8 +97,8 @@ class Planner {
     }
   }
 
-  // Adds draft tokens to the runs from `first` on that step.
-  void AddDrafts(size_t first) {
+  // Adds draft tokens to the runs that step.
+  void AddDrafts() {
     struct Draft {
       double survival = 0;
       size_t run = 0;
@@ -114,7 +115,7 @@ class Planner {
       drafts.push(
           {survival * candidate.survival->Acceptance(run.draft_rows), index});
     };
-    for (size_t i = first; i < plan_.runs.size(); ++i) {
+    for (size_t i = 0; i < plan_.runs.size(); ++i) {
       const PassCandidate& candidate = candidates_[plan_.runs[i].candidate];
       if (plan_.runs[i].steps && !candidate.lock_step) push(1, i);
     }

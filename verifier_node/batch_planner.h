@@ -77,7 +77,8 @@ struct PassPlan {
 //           pass;
 //   drafts  further draft tokens are added, likeliest to survive first across
 //           all sequences, while each adds more expected tokens than the
-//           pass's rate of tokens makes of the time it takes;
+//           pass's rate of tokens makes of the time it takes; none while a
+//           prompt waits, whose first token they would delay;
 //   chunks  what is left is for prompts, in the given order: much of them if
 //           nobody decodes, else what the slowdown allows, and a few rows
 //           always.

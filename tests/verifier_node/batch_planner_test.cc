@@ -198,13 +198,22 @@ TEST_F(BatchPlannerTest, APromptDoesNotStallThoseThatDecode) {
   EXPECT_EQ(plan.runs[1].rows, 2);
 }
 
-TEST_F(BatchPlannerTest, TheEndOfAPromptTakesItsDraftsAlong) {
+TEST_F(BatchPlannerTest, DraftsWaitWhileAPromptDoes) {
+  const PassCandidate decoding = Decoding(&good_, 8);
+  PassPlan plan = PlanPass({decoding, Prompt(100)}, cost_, Limits());
+  ASSERT_EQ(plan.runs.size(), 2u);
+  EXPECT_EQ(plan.runs[0].draft_rows, 0);
+  plan = PlanPass({decoding}, cost_, Limits());
+  EXPECT_GT(plan.runs[0].draft_rows, 0);
+}
+
+TEST_F(BatchPlannerTest, TheEndOfAPromptInLockStepTakesItsDraftsAlong) {
   PassCandidate prompt = Prompt(10);
   prompt.draft_rows = 6;
   prompt.survival = &good_;
   PassPlan plan = PlanPass({prompt}, cost_, Limits());
   EXPECT_EQ(plan.runs[0].rows, 10);
-  EXPECT_EQ(plan.runs[0].draft_rows, 6);
+  EXPECT_EQ(plan.runs[0].draft_rows, 0);
   prompt.lock_step = true;
   prompt.survival = &bad_;
   plan = PlanPass({prompt}, cost_, Limits());
