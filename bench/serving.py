@@ -186,7 +186,8 @@ def long_prompt(flags):
 
 def overload(flags):
     """Goodput at rising rates up to a multiple of what the cluster can do."""
-    limits = f"ttft_ms:{flags.ttft_ms},itl_ms:{flags.itl_ms}"
+    # Who is late is of no use: the deadline is a limit of goodput too.
+    limits = f"e2e_ms:{flags.deadline_ms},itl_ms:{flags.itl_ms}"
     common = ["--dataset", flags.dataset, "--modes", flags.mode,
               "--max_tokens", flags.max_tokens, "--ignore_eos", "--goodput",
               limits]
@@ -286,13 +287,12 @@ def main():
     two.add_argument("--factor", type=float, default=2)
     two.add_argument("--shares", type=float, nargs="*", default=[.7, .9, 1.1])
     two.add_argument("--seconds", type=float, default=120)
-    two.add_argument("--step_seconds", type=float, default=40)
+    two.add_argument("--step_seconds", type=float, default=30)
     two.add_argument("--max_tokens", type=int, default=64)
     two.add_argument("--mode", default="plain",
                      choices=["plain", "speculative"])
-    two.add_argument("--ttft_ms", type=float, default=5000)
     two.add_argument("--itl_ms", type=float, default=100)
-    two.add_argument("--deadline_ms", type=int, default=20000)
+    two.add_argument("--deadline_ms", type=int, default=8000)
     two.set_defaults(run=overload)
     flags = parser.parse_args()
     with contextlib.suppress(KeyboardInterrupt):

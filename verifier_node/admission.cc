@@ -8,6 +8,8 @@ namespace {
 
 // Preempted so often, a sequence is spared if it can be.
 constexpr int kOftenPreempted = 2;
+// Of one sequence in the means of how long they take.
+constexpr double kServiceWeight = 1.0 / 16;
 
 }  // namespace
 
@@ -91,6 +93,23 @@ std::optional<absl::Duration> WaitEstimate::interval() const {
   absl::Duration sum;
   for (const absl::Duration interval : intervals_) sum += interval;
   return sum / static_cast<double>(intervals_.size());
+}
+
+void ServiceEstimate::OnServed(absl::Duration duration, int64_t num_tokens) {
+  if (num_tokens < 1 || duration <= absl::ZeroDuration()) return;
+  const double tokens = static_cast<double>(num_tokens);
+  const absl::Duration per_token = duration / tokens;
+  if (num_tokens_ <= 0) {
+    num_tokens_ = tokens;
+    per_token_ = per_token;
+    return;
+  }
+  num_tokens_ += kServiceWeight * (tokens - num_tokens_);
+  per_token_ += kServiceWeight * (per_token - per_token_);
+}
+
+absl::Duration ServiceEstimate::Expect(int64_t max_tokens) const {
+  return per_token_ * std::min(num_tokens_, static_cast<double>(max_tokens));
 }
 
 std::optional<size_t> FindProtected(absl::Span<const VictimCandidate> running) {

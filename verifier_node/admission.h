@@ -96,6 +96,24 @@ class WaitEstimate {
   std::deque<absl::Duration> intervals_;
 };
 
+// How long sequences take once they have started, from those that ended.
+//
+// Thread safety: one thread at a time.
+class ServiceEstimate {
+ public:
+  // A sequence has ended that ran for `duration` and committed `num_tokens`.
+  void OnServed(absl::Duration duration, int64_t num_tokens);
+
+  // For one that commits `max_tokens` at most, the usual number if that is
+  // less. Zero before any was seen.
+  absl::Duration Expect(int64_t max_tokens) const;
+
+ private:
+  // Running means.
+  double num_tokens_ = 0;
+  absl::Duration per_token_;
+};
+
 // A sequence that could be made to give its KV blocks back.
 struct VictimCandidate {
   int num_preemptions = 0;

@@ -16,6 +16,12 @@ int EngineSequence::num_uncomputed() const {
   return num_to_compute() - (running() ? kv->length() : 0);
 }
 
+int64_t EngineSequence::num_committed() const {
+  if (decoding == nullptr) return 0;
+  return static_cast<int64_t>(decoding->verify.log().size()) -
+         decoding->verify.prompt_length();
+}
+
 bool EngineSequence::IsBlocked(absl::Time now) const {
   return decoding != nullptr && decoding->verify.NextAt(now).kind ==
                                     VerifySequence::Next::Kind::kBlocked;

@@ -55,6 +55,8 @@ struct EngineSequence {
   std::string cache_salt = {};
   // When it came into the queue, last.
   absl::Time queued_at;
+  // When it first had a place.
+  absl::Time started_at;
   int num_preemptions = 0;
   // Number of the latest pass that it had part in.
   int64_t last_pass = 0;
@@ -73,6 +75,8 @@ struct EngineSequence {
   int num_to_compute() const;
   // Of them, those that are not cached.
   int num_uncomputed() const;
+  // Completion tokens.
+  int64_t num_committed() const;
   // It has no credit.
   bool IsBlocked(absl::Time now) const;
   Standing standing(const FairShare& shares) const;

@@ -146,9 +146,14 @@ void EngineThread::Add(std::unique_ptr<EngineSequence> added,
       view.priorities.begin(), view.priorities.end(), [&](int32_t priority) {
         return priority >= sequence->priority;
       });
+  const int64_t num_tokens =
+      sequence->decoding == nullptr
+          ? 0
+          : sequence->decoding->verify.max_length() -
+                static_cast<int64_t>(sequence->tokens().size());
   // It is among them.
   if (absl::Status status =
-          CheckWait(view, static_cast<int>(before) - 1, deadline);
+          CheckWait(view, static_cast<int>(before) - 1, deadline, num_tokens);
       !status.ok()) {
     End(sequence, std::move(status));
   }
@@ -219,7 +224,12 @@ void EngineThread::Erase(StreamId stream) {
         {}, static_cast<int>(sequence->decoding->verify.pending().size()));
   }
   shares_.Leave(sequence->cache_salt);
-  if (sequence->running()) wait_estimate_.OnLeft(clock_->Now());
+  if (sequence->running()) {
+    const absl::Time now = clock_->Now();
+    wait_estimate_.OnLeft(now);
+    service_estimate_.OnServed(now - sequence->started_at,
+                               sequence->num_committed());
+  }
   sequences_.erase(it);
   worker_.Release(stream);
   PublishQueue();

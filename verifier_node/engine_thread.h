@@ -81,8 +81,11 @@ class EngineThread final : private StreamWorker<DecodeEvent>::Client {
   // Whether a sequence may come now: to be asked before its stream is opened,
   // so that it is refused at once and not after the pass under way.
   // RESOURCE_EXHAUSTED, with a delay (common/base/retry_delay.h), if the queue
-  // is full or the wait in it would likely outlast the deadline.
-  absl::Status CheckAdmission(int32_t priority, absl::Time deadline) const;
+  // is full or the wait in it, and what `num_tokens` usually take after it,
+  // would likely outlast the deadline.
+  absl::Status CheckAdmission(int32_t priority,
+                              absl::Time deadline,
+                              int64_t num_tokens) const;
 
   // Sequences that are open, and of them those that wait in the queue.
   int num_sequences() const { return worker_.num_streams(); }
@@ -114,6 +117,7 @@ class EngineThread final : private StreamWorker<DecodeEvent>::Client {
     std::vector<int32_t> priorities;
     int num_sequences = 0;
     std::optional<absl::Duration> interval;
+    ServiceEstimate service;
   };
 
   void OnEvent(StreamId stream, DecodeEvent event) override;
@@ -159,7 +163,8 @@ class EngineThread final : private StreamWorker<DecodeEvent>::Client {
   absl::Status RefuseFull(const QueueView& view) const;
   absl::Status CheckWait(const QueueView& view,
                          int num_before,
-                         absl::Time deadline) const;
+                         absl::Time deadline,
+                         int64_t num_tokens) const;
 
   // Passes: engine_thread_pass.cc.
   // The sequences that can have part in a pass now, and what they have to
@@ -201,6 +206,7 @@ class EngineThread final : private StreamWorker<DecodeEvent>::Client {
   int64_t num_passes_ = 0;
   FairShare shares_;
   WaitEstimate wait_estimate_;
+  ServiceEstimate service_estimate_;
   PassCost pass_cost_;
   LogprobReader logprob_reader_;
   // Who did not fit at the head of the queue, and the blocks that nobody needed

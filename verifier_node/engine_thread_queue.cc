@@ -136,6 +136,7 @@ bool EngineThread::TryStart(EngineSequence* sequence) {
 void EngineThread::OnStarted(EngineSequence* sequence, absl::Time now) {
   if (sequence->num_preemptions == 0) {
     metrics_->OnStarted(now - sequence->queued_at);
+    sequence->started_at = now;
   }
   if (Decoding* const decoding = sequence->decoding.get()) {
     decoding->previous_step_end = now;
@@ -193,6 +194,7 @@ void EngineThread::PublishQueue() {
   std::sort(view.priorities.begin(), view.priorities.end(), std::greater<>());
   wait_estimate_.OnWaiting(!view.priorities.empty(), clock_->Now());
   view.interval = wait_estimate_.interval();
+  view.service = service_estimate_;
   num_waiting_ = static_cast<int>(view.priorities.size());
   MutexLock lock(&mutex_);
   queue_view_ = std::move(view);
@@ -216,26 +218,31 @@ absl::Status EngineThread::RefuseFull(const QueueView& view) const {
 
 absl::Status EngineThread::CheckWait(const QueueView& view,
                                      int num_before,
-                                     absl::Time deadline) const {
+                                     absl::Time deadline,
+                                     int64_t num_tokens) const {
   if (!view.interval.has_value() || deadline == absl::InfiniteFuture()) {
     return absl::OkStatus();
   }
   const absl::Duration wait = *view.interval * (num_before + 1);
+  const absl::Duration service = view.service.Expect(num_tokens);
   const absl::Duration left = deadline - clock_->Now();
-  if (wait <= left) return absl::OkStatus();
+  if (wait + service <= left) return absl::OkStatus();
   return WithRetryDelay(
       absl::ResourceExhaustedError(absl::StrCat(
           "the wait in the queue would be about ",
           absl::FormatDuration(absl::Trunc(wait, absl::Milliseconds(1))),
           ", behind ",
           num_before,
-          " others; the deadline leaves ",
+          " others, and the service take ",
+          absl::FormatDuration(absl::Trunc(service, absl::Milliseconds(1))),
+          "; the deadline leaves ",
           absl::FormatDuration(absl::Trunc(left, absl::Milliseconds(1))))),
-      std::max(wait - left, kLeastDelay));
+      std::max(wait + service - left, kLeastDelay));
 }
 
 absl::Status EngineThread::CheckAdmission(int32_t priority,
-                                          absl::Time deadline) const {
+                                          absl::Time deadline,
+                                          int64_t num_tokens) const {
   QueueView view;
   {
     MutexLock lock(&mutex_);
@@ -254,7 +261,8 @@ absl::Status EngineThread::CheckAdmission(int32_t priority,
       view.priorities.begin(), view.priorities.end(), [&](int32_t other) {
         return other >= priority;
       });
-  return CheckWait(view, static_cast<int>(before) + unseen, deadline);
+  return CheckWait(
+      view, static_cast<int>(before) + unseen, deadline, num_tokens);
 }
 
 }  // namespace specwire::verifier

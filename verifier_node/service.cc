@@ -100,7 +100,8 @@ absl::StatusOr<DecodeEvent> ParseRequest(
     case v1::DecodeRequest::kOpen: {
       SPECWIRE_ASSIGN_OR_RETURN(OpenSequence open,
                                 FromProto(message.open(), model));
-      SPECWIRE_RETURN_IF_ERROR(thread.CheckAdmission(open.priority, deadline));
+      SPECWIRE_RETURN_IF_ERROR(thread.CheckAdmission(
+          open.priority, deadline, open.params.max_tokens));
       open.deadline = deadline;
       open.sink = std::make_shared<StreamSink>(sender);
       return open;
@@ -132,7 +133,7 @@ std::shared_ptr<WriterHandler> StartScore(OpenScore score,
   using Worker = StreamWorker<DecodeEvent>;
   Worker* const worker = thread->worker();
   score.sink = std::make_shared<ScoreStreamSink>(sender);
-  if (absl::Status status = thread->CheckAdmission(0, score.deadline);
+  if (absl::Status status = thread->CheckAdmission(0, score.deadline, 0);
       !status.ok()) {
     sender->Finish(std::move(status));
     return std::make_shared<IgnoringHandler>();

@@ -118,6 +118,8 @@ class VerifySequence {
   absl::Span<const int32_t> log() const { return log_; }
   absl::Span<const int32_t> pending() const { return pending_; }
   int prompt_length() const { return prompt_length_; }
+  // Its log never grows longer: max_tokens or the context's end.
+  int max_length() const { return hard_limit_; }
   bool done() const { return done_; }
   const DecodeCounters& counters() const { return counters_; }
   // How good the proposals have been.

@@ -147,6 +147,20 @@ TEST(WaitEstimateTest, IsTheMeanOfThoseThatLeaveTogether) {
   EXPECT_EQ(estimate.interval(), absl::Milliseconds(25));
 }
 
+TEST(ServiceEstimateTest, IsTheTimeOfATokenTimesTheUsualNumber) {
+  ServiceEstimate estimate;
+  EXPECT_EQ(estimate.Expect(100), absl::ZeroDuration());
+  estimate.OnServed(absl::Milliseconds(5), 0);
+  EXPECT_EQ(estimate.Expect(100), absl::ZeroDuration());
+  for (int i = 0; i < 200; ++i) {
+    estimate.OnServed(absl::Milliseconds(200), 20);
+  }
+  EXPECT_EQ(estimate.Expect(5), absl::Milliseconds(50));
+  EXPECT_EQ(estimate.Expect(20), absl::Milliseconds(200));
+  // Few use all that they may.
+  EXPECT_EQ(estimate.Expect(4000), absl::Milliseconds(200));
+}
+
 TEST(ChooseVictimTest, ThereMustBeSomebodyElse) {
   EXPECT_EQ(ChooseVictim({}), std::nullopt);
   EXPECT_EQ(ChooseVictim({{.arrival = 5}}), std::nullopt);

@@ -279,14 +279,14 @@ TEST(BatchingTest, WhatACancelledOneHoldsIsFreeBeforeTheNextPass) {
 
 TEST(BatchingTest, RefusesAtOnceWhenTheQueueIsFull) {
   Bench bench({}, {.max_num_sequences = 2, .max_queued_sequences = 3});
-  EXPECT_TRUE(bench.thread_.CheckAdmission(0, absl::InfiniteFuture()).ok());
+  EXPECT_TRUE(bench.thread_.CheckAdmission(0, absl::InfiniteFuture(), 1).ok());
   OpenSequence open = Bench::Greedy(Prompt(20), 50);
   open.params.patience = absl::InfiniteDuration();
   std::vector<Bench::Stream> streams;
   for (int i = 0; i < 5; ++i) streams.push_back(bench.Open(open));
   ASSERT_TRUE(WaitUntil([&] { return bench.thread_.num_waiting() == 3; }));
   const absl::Status full =
-      bench.thread_.CheckAdmission(7, absl::InfiniteFuture());
+      bench.thread_.CheckAdmission(7, absl::InfiniteFuture(), 1);
   EXPECT_EQ(full.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(full.message()),
               HasSubstr("max_queued_sequences: 3"));
@@ -299,7 +299,7 @@ TEST(BatchingTest, RefusesAtOnceWhenTheQueueIsFull) {
   EXPECT_EQ(bench.thread_.num_sequences(), 5);
   bench.thread_.worker()->Close(streams[0].id);
   ASSERT_TRUE(WaitUntil([&] { return bench.thread_.num_waiting() == 2; }));
-  EXPECT_TRUE(bench.thread_.CheckAdmission(7, absl::InfiniteFuture()).ok());
+  EXPECT_TRUE(bench.thread_.CheckAdmission(7, absl::InfiniteFuture(), 1).ok());
 }
 
 TEST(BatchingTest, RefusesWhatWouldWaitBeyondItsDeadline) {
@@ -313,7 +313,8 @@ TEST(BatchingTest, RefusesWhatWouldWaitBeyondItsDeadline) {
   bench.ExpectDone(streams[1]);
   OpenSequence open = Bench::Greedy(Prompt(4), 30);
   open.deadline = bench.clock_.Now() + absl::Milliseconds(20);
-  const absl::Status refused = bench.thread_.CheckAdmission(0, open.deadline);
+  const absl::Status refused =
+      bench.thread_.CheckAdmission(0, open.deadline, 1);
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(refused.message()), HasSubstr("deadline"));
   EXPECT_TRUE(RetryDelay(refused).has_value());
