@@ -253,13 +253,15 @@ def overload(flags):
           f"{limits}")
     print("   rate/capacity  requests  completed  goodput/s  TTFT p99 ms  "
           "ITL p99 ms  refused  refused p99 ms")
+    def number(value, width, digits):
+        return f"{'-' if value is None else format(value, f'.{digits}f'):>{width}}"
+
     for one in table:
-        late = one["refused_p99_ms"]
         print(f"  {one['share']:14.2f} {one['requests']:9d} "
               f"{one['completed']:10d} {one['goodput_per_s']:10.2f} "
-              f"{one['ttft_p99_ms']:12.0f} {one['itl_p99_ms']:11.1f} "
-              f"{one['refused']:8d} "
-              f"{'-' if late is None else format(late, '15.1f')}")
+              f"{number(one['ttft_p99_ms'], 12, 0)} "
+              f"{number(one['itl_p99_ms'], 11, 1)} {one['refused']:8d} "
+              f"{number(one['refused_p99_ms'], 15, 1)}")
     print(f"  goodput at {flags.factor} x capacity / peak: "
           f"{result['goodput_ratio']:.2f}")
     print("  memory, second half / second quarter: " + ", ".join(

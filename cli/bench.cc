@@ -30,7 +30,7 @@ constexpr char kDefinitions[] =
     "Times count from the moment a request was meant to be sent. Time per "
     "further token: (last token - first token) / (tokens - 1) of each request, "
     "however many tokens a message brought. Tokens/s: tokens of completed "
-    "requests by wall time, from the first request to the end of the last. "
+    "requests by wall time, from the start of a block to its last end. "
     "With both modes the requests are cut into blocks, each of which is run in "
     "one mode and then in the other; the tail of a block, where some workers "
     "have nothing left to do, counts in both alike. Ratios are geometric means "

@@ -149,6 +149,10 @@ void AddUpFlags(CLI::App* command, UpFlags* flags) {
   command->add_option("--max_num_sequences",
                       options->max_num_sequences,
                       "Sequences at once, for each node");
+  command->add_option(
+      "--max_queued_sequences",
+      options->max_queued_sequences,
+      "Sequences that may wait beyond these, for each verifier");
   AddSyntheticFlags(command, options);
   command->add_option("--log_level", options->log_level, "For all processes")
       ->check(CLI::IsMember({"debug", "info", "warning", "error"}))

@@ -170,6 +170,7 @@ std::vector<std::string> VerifierArguments(const UpOptions& options,
   AddOption("--max_model_len", options.max_model_len, &arguments);
   AddOption("--kv_cache_mib", options.kv_cache_mib, &arguments);
   AddOption("--max_num_sequences", options.max_num_sequences, &arguments);
+  AddOption("--max_queued_sequences", options.max_queued_sequences, &arguments);
   return arguments;
 }
 

@@ -46,6 +46,7 @@ struct UpOptions {
   std::optional<int> kv_cache_mib;
   // Sequences at once, for each node.
   std::optional<int> max_num_sequences;
+  std::optional<int> max_queued_sequences;
   // Nodes without models, for load tests; see the nodes' own flags.
   bool allow_synthetic = false;
   std::optional<int64_t> synthetic_step_us;

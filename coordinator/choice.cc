@@ -69,10 +69,10 @@ void Choice::OnDecoded(int32_t number, const v1::DecodeResponse& response) {
         "the verifier sent a bad message: ", commit.status().message())));
     return;
   }
-  reply_.OnFirstStep(
-      absl::Now() - absl::Microseconds(response.timings().verify_us()),
-      response.cached_prompt_tokens());
   const v1::StepTimings& timings = response.timings();
+  // Only the first counts, whose wait is that in the queue.
+  reply_.OnFirstStep(verifier_.opened + absl::Microseconds(timings.wait_us()),
+                     response.cached_prompt_tokens());
   std::vector<Action> actions =
       machine_.OnCommit(*commit,
                         {.wait = absl::Microseconds(timings.wait_us()),

@@ -103,6 +103,7 @@ class Choice final {
   struct VerifierStream {
     // Counts up; 0: none is open.
     int32_t number = 0;
+    absl::Time opened;
     NodeInfo node;
     std::shared_ptr<ClientSender<v1::DecodeRequest>> sender;
   };

@@ -138,6 +138,7 @@ void Choice::Do(const OpenVerifier& open) {
     verifier_.node = *std::move(node);
   }
   verifier_.number = ++verifier_number_;
+  verifier_.opened = absl::Now();
   if (verifier_number_ > 1) context_.metrics->OnMigration(last_loss_);
   verifier_name_ = verifier_.node.identity.name;
   pair_.reset();

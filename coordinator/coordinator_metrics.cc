@@ -34,7 +34,8 @@ ModelMetrics::ModelMetrics(MetricsRegistry* registry, std::string model_name)
           {{metric::kModelName, model_name}})),
       queue_time(registry->AddHistogram(
           metric::kRequestQueueTime,
-          "From a request's arrival to its first pass, in seconds.",
+          "From a request's arrival until a verifier began with its prompt, in "
+          "seconds.",
           metric::kTimeToFirstTokenBuckets,
           {{metric::kModelName, model_name}})),
       registry_(registry),

@@ -32,7 +32,7 @@ class Reply {
 
   // Takes the next completion token, which Delta will tell; see TokenJudge.
   bool Judge(int32_t token);
-  // The verifier began its first step at `start`.
+  // The verifier began with the prompt at `start`.
   void OnFirstStep(absl::Time start, int32_t cached_prompt_tokens);
   // The message for tokens that have become final. REQUIRES: emit.tokens is not
   // empty and follows what was emitted before.

@@ -21,6 +21,7 @@ namespace specwire::verifier {
 struct StepReport {
   // From the end of the sequence's step before to the start of this one; zero
   // for the first.
+  // Of the first response: in the queue.
   absl::Duration wait;
   // The forward pass and the choice of tokens.
   absl::Duration verify;

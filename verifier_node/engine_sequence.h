@@ -55,6 +55,8 @@ struct EngineSequence {
   std::string cache_salt = {};
   // When it came into the queue, last.
   absl::Time queued_at;
+  // How long it was in the queue, all in all.
+  absl::Duration queued_for;
   // When it first had a place.
   absl::Time started_at;
   int num_preemptions = 0;

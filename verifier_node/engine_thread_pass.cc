@@ -350,6 +350,7 @@ void EngineThread::Deliver(PassRun* run, absl::Time start, absl::Time end) {
   report.verify = end - start;
   if (!decoding.responded) {
     report.cached_prompt_tokens = decoding.cached_prompt_tokens;
+    report.wait = sequence->queued_for;
   } else {
     report.wait = start - decoding.previous_step_end;
   }

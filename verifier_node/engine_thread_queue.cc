@@ -134,6 +134,7 @@ bool EngineThread::TryStart(EngineSequence* sequence) {
 }
 
 void EngineThread::OnStarted(EngineSequence* sequence, absl::Time now) {
+  sequence->queued_for += now - sequence->queued_at;
   if (sequence->num_preemptions == 0) {
     metrics_->OnStarted(now - sequence->queued_at);
     sequence->started_at = now;

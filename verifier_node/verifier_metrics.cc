@@ -57,7 +57,8 @@ VerifierMetrics::VerifierMetrics(MetricsRegistry* registry)
       prefix_hits_(registry->AddCounter(metric::kPrefixCacheHits,
                                         "Tokens found in the prefix cache.")),
       queue_time_(registry->AddHistogram(metric::kRequestQueueTime,
-                                         "Time until a sequence was started.",
+                                         "From a sequence's arrival here to "
+                                         "its place among those that compute.",
                                          metric::kRequestLatencyBuckets)),
       batch_size_(registry->AddHistogram(metric::kVerifyBatchSize,
                                          "Sequences in a pass.",

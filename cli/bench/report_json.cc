@@ -17,6 +17,13 @@ Json OrNull(const std::optional<T>& value) {
 }
 
 Json SummaryJson(const Summary& summary) {
+  if (summary.count == 0) {
+    return {{"p50", nullptr},
+            {"p90", nullptr},
+            {"p99", nullptr},
+            {"mean", nullptr},
+            {"count", 0}};
+  }
   return {{"p50", summary.p50},
           {"p90", summary.p90},
           {"p99", summary.p99},

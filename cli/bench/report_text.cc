@@ -94,12 +94,15 @@ std::string LatencyText(const Report& report) {
   const auto add = [&](const std::string& name, Summary Figures::*field) {
     for (const auto& [mode, figures] : report.modes) {
       const Summary& summary = figures.*field;
+      const auto number = [&](double value) {
+        return summary.count == 0 ? std::string("-") : Number(value);
+      };
       rows.push_back({name,
                       std::string(ModeName(mode)),
-                      Number(summary.p50),
-                      Number(summary.p90),
-                      Number(summary.p99),
-                      Number(summary.mean)});
+                      number(summary.p50),
+                      number(summary.p90),
+                      number(summary.p99),
+                      number(summary.mean)});
     }
   };
   add("time to first token", &Figures::ttft_ms);
