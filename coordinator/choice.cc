@@ -163,13 +163,18 @@ void Choice::OnDecodeClosed(int32_t number, const absl::Status& status) {
 }
 
 void Choice::DropVerifier(const absl::Status& status) {
-  SPECWIRE_LOG(Warning,
-               "request ",
-               request_.request_id,
-               ": lost verifier '",
-               verifier_.node.identity.name,
-               "': ",
-               status.ToString());
+  if (absl::IsDeadlineExceeded(status)) {
+    // The caller's time, not the node's fault.
+    SPECWIRE_LOG(Info, "request ", request_.request_id, ": its time is up");
+  } else {
+    SPECWIRE_LOG(Warning,
+                 "request ",
+                 request_.request_id,
+                 ": lost verifier '",
+                 verifier_.node.identity.name,
+                 "': ",
+                 status.ToString());
+  }
   last_loss_ = absl::Status(status.code(),
                             absl::StrCat("lost verifier '",
                                          verifier_.node.identity.name,

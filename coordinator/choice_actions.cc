@@ -123,7 +123,9 @@ void Choice::Do(const OpenVerifier& open) {
     absl::StatusOr<NodeInfo> node = environment_.registry->AcquireVerifier(
         request_.model->info.model.model_digest,
         lost_verifiers_,
-        request_.affinity);
+        request_.affinity,
+        static_cast<int>(request_.params.prompt.size()) +
+            request_.params.max_tokens);
     if (!node.ok()) {
       Perform(machine_.OnVerifierClosed(WhyNone(node.status()),
                                         /*could_open=*/false));
@@ -139,7 +141,10 @@ void Choice::Do(const OpenVerifier& open) {
   }
   verifier_.number = ++verifier_number_;
   verifier_.opened = absl::Now();
-  if (verifier_number_ > 1) context_.metrics->OnMigration(last_loss_);
+  // A refusal is no loss.
+  if (verifier_number_ > 1 && !absl::IsResourceExhausted(last_loss_)) {
+    context_.metrics->OnMigration(last_loss_);
+  }
   verifier_name_ = verifier_.node.identity.name;
   pair_.reset();
   auto handler = std::make_shared<NodeHandler<v1::DecodeResponse>>(

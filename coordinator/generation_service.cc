@@ -112,8 +112,8 @@ std::shared_ptr<WriterHandler> GenerationService::StartSession(
     return handler;
   }
   // Before any work is done for it.
-  if (absl::Status status =
-          environment_.registry->CheckRoom((*model)->info.model.model_digest);
+  if (absl::Status status = environment_.registry->CheckRoom(
+          (*model)->info.model.model_digest, request.has_n() ? request.n() : 1);
       !status.ok()) {
     session->Begin(std::move(status));
     return handler;

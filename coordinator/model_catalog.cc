@@ -104,18 +104,20 @@ absl::StatusOr<std::shared_ptr<const CatalogModel>> ResolveModel(
   std::set<std::string> served;
   std::string known_digest;
   std::shared_ptr<const CatalogModel> best;
-  int best_count = 0;
+  Registry::Served best_served;
   for (const std::shared_ptr<const CatalogModel>& model : catalog.Models()) {
     const ModelInfo& info = model->info.model;
-    const int count = registry.CountVerifiers(info.model_digest);
-    if (count > 0) served.insert(info.name);
-    if (!name.empty() && name != info.name && name != info.model_digest) {
+    Registry::Served now = registry.ServedModel(info.model_digest);
+    served.insert(now.names.begin(), now.names.end());
+    if (!name.empty() && name != info.model_digest &&
+        !now.names.contains(name) &&
+        (now.num_verifiers > 0 || name != info.name)) {
       continue;
     }
     known_digest = info.model_digest;
-    if (count > best_count) {
+    if (now.num_verifiers > best_served.num_verifiers) {
       best = model;
-      best_count = count;
+      best_served = std::move(now);
     }
   }
   if (best == nullptr) {
@@ -133,7 +135,19 @@ absl::StatusOr<std::shared_ptr<const CatalogModel>> ResolveModel(
         absl::StrCat("model: several are served, name one of: ",
                      absl::StrJoin(served, ", ")));
   }
-  return best;
+  ModelInfo described = best->info.model;
+  described.max_model_len = best_served.max_model_len;
+  if (!best_served.names.contains(described.name)) {
+    described.name = *best_served.names.begin();
+  }
+  if (best_served.names.contains(name)) described.name = name;
+  if (described.max_model_len == best->info.model.max_model_len &&
+      described.name == best->info.model.name) {
+    return best;
+  }
+  auto model = std::make_shared<CatalogModel>(*best);
+  model->info.model = std::move(described);
+  return model;
 }
 
 }  // namespace specwire::coordinator

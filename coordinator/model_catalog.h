@@ -22,11 +22,13 @@ namespace specwire::coordinator {
 //
 // Thread safety: any thread; it does not change.
 struct CatalogModel {
+  // Its name and context are a node's own; those that count are with
+  // ResolveModel.
   VerifierInfo info;
-  std::unique_ptr<const Tokenizer> tokenizer;
+  std::shared_ptr<const Tokenizer> tokenizer;
   // Null if the model has no chat template or has one that does not parse;
   // chat_error tells which.
-  std::unique_ptr<const ChatTemplate> chat_template;
+  std::shared_ptr<const ChatTemplate> chat_template;
   absl::Status chat_error;
 };
 
@@ -58,7 +60,9 @@ class ModelCatalog {
 
 // The model that a request means: `name` is a model's name or digest, and may
 // be empty if models of one name only are served. Of several digests of a name
-// it is the one with the most verifiers, then the lowest digest.
+// it is the one with the most verifiers, then the lowest digest. In the result
+// the model has the name that was asked for and the longest context of the
+// verifiers that take work: these may differ between nodes of one digest.
 //
 // NOT_FOUND naming the served ones if there is none of that name;
 // INVALID_ARGUMENT if the name is needed; UNAVAILABLE, with the reason, if no

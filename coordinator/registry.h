@@ -75,16 +75,21 @@ class Registry {
   // A node that serves the model, not in `exclude`, with about the least work;
   // of several with as little, requests of the same `affinity` (a hash of what
   // they may share a cached prefix by; 0: nothing) get the same one. Counts one
-  // sequence more on it. UNAVAILABLE with the reason if there is none,
-  // RESOURCE_EXHAUSTED if all are full.
+  // sequence more on it. Nodes whose context is shorter than `length` do not
+  // count. UNAVAILABLE with the reason if there is none, RESOURCE_EXHAUSTED if
+  // all are full.
   absl::StatusOr<NodeInfo> AcquireVerifier(const std::string& model_digest,
                                            const std::set<std::string>& exclude,
-                                           uint64_t affinity = 0);
-  // RESOURCE_EXHAUSTED, with a retry delay, if no node that serves the model
-  // has room for another sequence, as far as is known here. OK if there is no
-  // such node.
-  absl::Status CheckRoom(const std::string& model_digest) const;
-  // The same for a draft node that fits a vocabulary; `drafter` empty: any.
+                                           uint64_t affinity = 0,
+                                           int length = 0);
+  // RESOURCE_EXHAUSTED, with a retry delay, if the nodes that serve the model
+  // have no room for `num_sequences` more, as far as is known here;
+  // INVALID_ARGUMENT naming `n` if they never have. OK if there is no such
+  // node.
+  absl::Status CheckRoom(const std::string& model_digest,
+                         int num_sequences) const;
+  // A draft node, as AcquireVerifier, that fits a vocabulary; `drafter` empty:
+  // any.
   absl::StatusOr<NodeInfo> AcquireDrafter(
       const std::string& vocabulary_fingerprint,
       const std::string& drafter,
@@ -97,6 +102,14 @@ class Registry {
   // True while the node may be asked what it serves: it has not gone.
   bool IsLive(const std::string& node_id) const;
   int Count(NodeRole role, NodeState state) const;
+  // What the verifiers of a model that take work say of it.
+  struct Served {
+    int num_verifiers = 0;
+    std::set<std::string> names;
+    // Their longest context.
+    int max_model_len = 0;
+  };
+  Served ServedModel(const std::string& model_digest) const;
   // Verifiers of a model that take work.
   int CountVerifiers(const std::string& model_digest) const;
   // Names of the drafters that serve a vocabulary, sorted, none twice.

@@ -38,11 +38,15 @@ int Work(const NodeInfo& info) {
   return std::max(info.num_running, info.load.num_sequences);
 }
 
+// Sequences that a verifier takes, those that wait included; 0: not told.
+int Places(const NodeInfo& info) {
+  return info.verifier->max_num_sequences + info.verifier->max_queued_sequences;
+}
+
 // The report is up to an interval old, so only our own streams are proof. What
 // other coordinators have there the node itself must refuse.
 bool IsFull(const NodeInfo& info) {
-  const int places =
-      info.verifier->max_num_sequences + info.verifier->max_queued_sequences;
+  const int places = Places(info);
   return places > 0 && info.num_running >= places;
 }
 
@@ -56,19 +60,29 @@ absl::Status AllFull() {
 absl::StatusOr<NodeInfo> Registry::AcquireVerifier(
     const std::string& model_digest,
     const std::set<std::string>& exclude,
-    uint64_t affinity) {
+    uint64_t affinity,
+    int length) {
   MutexLock lock(&mutex_);
   std::vector<Node*> able;
   bool full = false;
+  bool short_of_context = false;
   int least = std::numeric_limits<int>::max();
   for (auto& [id, node] : nodes_) {
     if (!Serves(node.info, model_digest) || exclude.contains(id)) continue;
+    if (node.info.verifier->model.max_model_len < length) {
+      short_of_context = true;
+      continue;
+    }
     if (IsFull(node.info)) {
       full = true;
       continue;
     }
     least = std::min(least, Work(node.info));
     able.push_back(&node);
+  }
+  if (able.empty() && !full && short_of_context) {
+    return absl::UnavailableError(absl::StrCat(
+        "no verifier takes work whose context holds ", length, " tokens"));
   }
   if (able.empty()) {
     return full ? AllFull()
@@ -90,15 +104,42 @@ absl::StatusOr<NodeInfo> Registry::AcquireVerifier(
   return best->info;
 }
 
-absl::Status Registry::CheckRoom(const std::string& model_digest) const {
+absl::Status Registry::CheckRoom(const std::string& model_digest,
+                                 int num_sequences) const {
   MutexLock lock(&mutex_);
-  bool full = false;
+  int64_t places = 0;
+  int64_t free = 0;
   for (const auto& [id, node] : nodes_) {
     if (!Serves(node.info, model_digest)) continue;
-    if (!IsFull(node.info)) return absl::OkStatus();
-    full = true;
+    const int all = Places(node.info);
+    // Who does not tell, has room.
+    if (all == 0) return absl::OkStatus();
+    places += all;
+    free += std::max(all - node.info.num_running, 0);
   }
-  return full ? AllFull() : absl::OkStatus();
+  if (places == 0 || num_sequences <= free) return absl::OkStatus();
+  if (num_sequences > places) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("n: ",
+                     num_sequences,
+                     " completions; the verifiers have places for ",
+                     places,
+                     ", those that wait included"));
+  }
+  return AllFull();
+}
+
+Registry::Served Registry::ServedModel(const std::string& model_digest) const {
+  MutexLock lock(&mutex_);
+  Served served;
+  for (const auto& [id, node] : nodes_) {
+    if (!Serves(node.info, model_digest)) continue;
+    const ModelInfo& model = node.info.verifier->model;
+    ++served.num_verifiers;
+    served.names.insert(model.name);
+    served.max_model_len = std::max(served.max_model_len, model.max_model_len);
+  }
+  return served;
 }
 
 absl::StatusOr<NodeInfo> Registry::AcquireDrafter(
@@ -162,16 +203,7 @@ int Registry::Count(NodeRole role, NodeState state) const {
 }
 
 int Registry::CountVerifiers(const std::string& model_digest) const {
-  MutexLock lock(&mutex_);
-  int count = 0;
-  for (const auto& [id, node] : nodes_) {
-    if (node.info.state == NodeState::kServing &&
-        node.info.verifier.has_value() &&
-        node.info.verifier->model.model_digest == model_digest) {
-      ++count;
-    }
-  }
-  return count;
+  return ServedModel(model_digest).num_verifiers;
 }
 
 std::vector<std::string> Registry::DrafterNames(

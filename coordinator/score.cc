@@ -221,10 +221,12 @@ class Scorer {
  private:
   absl::Status Attempt(const ScoreWindow& window) {
     node_ = NodeInfo();
-    SPECWIRE_ASSIGN_OR_RETURN(
-        node_,
-        environment_.registry->AcquireVerifier(
-            score_.model->info.model.model_digest, lost_));
+    SPECWIRE_ASSIGN_OR_RETURN(node_,
+                              environment_.registry->AcquireVerifier(
+                                  score_.model->info.model.model_digest,
+                                  lost_,
+                                  /*affinity=*/0,
+                                  window.end - window.begin));
     const std::shared_ptr<const NodeLink> link =
         environment_.membership->Link(node_.node_id);
     const absl::Status status =

@@ -290,6 +290,26 @@ TEST(GenerateTest, SlowReaderIsHeldBackByCredit) {
   EXPECT_TRUE(Eventually([&] { return verifier->num_open() == 0; }));
 }
 
+TEST(GenerateTest, ANodeWhoseContextIsTooShortIsPassedOver) {
+  InProcessCluster cluster;
+  FakeVerifierOptions options;
+  options.model.max_model_len = 100;
+  FakeVerifier* small = cluster.AddVerifier(options);
+  ASSERT_TRUE(cluster.WaitServing(1, 0));
+  EXPECT_EQ(cluster.Generate(GreedyRequest("hello", 500)).status.code(),
+            absl::StatusCode::kInvalidArgument);
+  options.model.max_model_len = 1000;
+  options.name = "verifier-2";
+  cluster.AddVerifier(options);
+  ASSERT_TRUE(cluster.WaitServing(2, 0));
+  for (int i = 0; i < 3; ++i) {
+    ExpectComplete(cluster.Generate(GreedyRequest("hello", 500)), "hello", 500);
+  }
+  EXPECT_EQ(small->num_opened(), 0);
+  ExpectComplete(cluster.Generate(GreedyRequest("hello", 50)), "hello", 50);
+  EXPECT_EQ(small->num_opened(), 1);
+}
+
 TEST(GenerateTest, AClientThatNeverReadsIsDropped) {
   CoordinatorOptions options = InProcessCluster::PatientOptions();
   options.credit = 32;

@@ -328,22 +328,49 @@ TEST_F(RegistryTest, AFullVerifierTakesNoMore) {
   info.max_num_sequences = 1;
   info.max_queued_sequences = 1;
   const auto first = JoinVerifier("one", 1, info);
-  EXPECT_TRUE(registry_.CheckRoom("digest").ok());
+  EXPECT_TRUE(registry_.CheckRoom("digest", 2).ok());
+  // More than there will ever be room for.
+  EXPECT_EQ(registry_.CheckRoom("digest", 3).code(),
+            absl::StatusCode::kInvalidArgument);
   ASSERT_TRUE(registry_.AcquireVerifier("digest", {}).ok());
   ASSERT_TRUE(registry_.AcquireVerifier("digest", {}).ok());
   for (const absl::Status& status :
-       {registry_.CheckRoom("digest"),
+       {registry_.CheckRoom("digest", 1),
         registry_.AcquireVerifier("digest", {}).status()}) {
     EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
     EXPECT_TRUE(RetryDelay(status).has_value());
   }
   // That there is none at all is another matter.
-  EXPECT_TRUE(registry_.CheckRoom("other").ok());
+  EXPECT_TRUE(registry_.CheckRoom("other", 1).ok());
   JoinVerifier("two", 2, info);
-  EXPECT_TRUE(registry_.CheckRoom("digest").ok());
+  EXPECT_TRUE(registry_.CheckRoom("digest", 1).ok());
   EXPECT_EQ(registry_.AcquireVerifier("digest", {})->identity.name, "two");
   registry_.Release(first.node_id);
   EXPECT_EQ(registry_.AcquireVerifier("digest", {})->identity.name, "one");
+}
+
+TEST_F(RegistryTest, ContextAndNameAreANodesOwn) {
+  VerifierInfo info = Verifier("digest");
+  info.model.name = "large";
+  info.model.max_model_len = 3000;
+  const auto large = JoinVerifier("one", 1, info);
+  info.model.name = "small";
+  info.model.max_model_len = 300;
+  JoinVerifier("two", 2, info);
+  const Registry::Served served = registry_.ServedModel("digest");
+  EXPECT_EQ(served.num_verifiers, 2);
+  EXPECT_EQ(served.max_model_len, 3000);
+  EXPECT_THAT(served.names, ElementsAre("large", "small"));
+  for (int i = 0; i < 10; ++i) {
+    EXPECT_EQ(registry_.AcquireVerifier("digest", {}, 0, 301)->identity.name,
+              "one");
+  }
+  EXPECT_EQ(registry_.AcquireVerifier("digest", {}, 0, 300)->identity.name,
+            "two");
+  const absl::Status none =
+      registry_.AcquireVerifier("digest", {large.node_id}, 0, 301).status();
+  EXPECT_EQ(none.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(none.message()), HasSubstr("301"));
 }
 
 TEST_F(RegistryTest, RequestsOfOneAffinityShareANodeWhileWorkIsEven) {
