@@ -21,6 +21,9 @@ constexpr int64_t kBlocksPerPreemption = 2;
 // Told to those that are refused before any sequence has left.
 constexpr absl::Duration kUnknownDelay = absl::Seconds(1);
 constexpr absl::Duration kLeastDelay = absl::Milliseconds(100);
+// Half of all estimates are too short. Whoever comes too late has cost the
+// others his time, whoever is refused has not.
+constexpr double kWaitMargin = 1.4;
 
 }  // namespace
 
@@ -227,7 +230,7 @@ absl::Status EngineThread::CheckWait(const QueueView& view,
   const absl::Duration wait = *view.interval * (num_before + 1);
   const absl::Duration service = view.service.Expect(num_tokens);
   const absl::Duration left = deadline - clock_->Now();
-  if (wait + service <= left) return absl::OkStatus();
+  if (kWaitMargin * (wait + service) <= left) return absl::OkStatus();
   return WithRetryDelay(
       absl::ResourceExhaustedError(absl::StrCat(
           "the wait in the queue would be about ",
@@ -238,7 +241,7 @@ absl::Status EngineThread::CheckWait(const QueueView& view,
           absl::FormatDuration(absl::Trunc(service, absl::Milliseconds(1))),
           "; the deadline leaves ",
           absl::FormatDuration(absl::Trunc(left, absl::Milliseconds(1))))),
-      std::max(wait + service - left, kLeastDelay));
+      std::max(kWaitMargin * (wait + service) - left, kLeastDelay));
 }
 
 absl::Status EngineThread::CheckAdmission(int32_t priority,

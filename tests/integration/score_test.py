@@ -92,7 +92,8 @@ class ScoreTest(unittest.TestCase):
     def test_generate_tells_what_score_tells(self):
         flags = ("--logprobs", 3, "--prompt_logprobs", 3, "--temperature", 1,
                  "--seed", 5, "--max_tokens", 30, "--ignore_eos", TEXT)
-        fast = self.cluster.json("generate", *flags)
+        # With patience that is named: else drafts may be left out.
+        fast = self.cluster.json("generate", "--patience_us", 20000, *flags)
         plain = self.cluster.json("generate", "--no_speculation", *flags)
         self.assertGreater(fast["speculative_decoding"]["num_drafted_tokens"],
                            0)
