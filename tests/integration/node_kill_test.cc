@@ -103,6 +103,17 @@ class NodeKillTest : public testing::Test {
     EXPECT_EQ(result.fault, "");
     EXPECT_EQ(result.token_ids, expected);
     serving_.erase(victim);
+    // Or else its former self would pass for the next one of its name.
+    EXPECT_TRUE(Eventually(
+        [&] {
+          const std::vector<v1::Node> nodes = cluster_.Nodes();
+          return std::none_of(
+              nodes.begin(), nodes.end(), [&](const v1::Node& node) {
+                return node.registration().name() == victim &&
+                       node.state() == v1::NODE_STATE_SERVING;
+              });
+        },
+        absl::Seconds(20)));
   }
 
   static inline std::string model_;
@@ -125,8 +136,9 @@ TEST_F(NodeKillTest, VerifierKilledAtRandomMoments) {
     CheckKilled(victim, at, seeded, expected[seeded ? 1 : 0]);
     AddVerifier(victim);
   }
-  // Else it was the wrong one that died, or too late.
-  EXPECT_GE(cluster_.Metric(metric::kRequestMigrations), kKills - 5);
+  // Else it was the wrong one that died. Some die too late: what a client has
+  // read is behind what is computed.
+  EXPECT_GE(cluster_.Metric(metric::kRequestMigrations), kKills / 2);
 }
 
 TEST_F(NodeKillTest, DraftNodeKilledAtRandomMoments) {
@@ -150,7 +162,7 @@ TEST_F(NodeKillTest, DraftNodeKilledAtRandomMoments) {
     AddDrafter(victim);
   }
   // Else it was the wrong one that died, or before it had said anything.
-  EXPECT_GE(num_hit, kKills - 5);
+  EXPECT_GE(num_hit, kKills / 2);
   EXPECT_EQ(cluster_.Metric(metric::kRequestMigrations), 0);
 }
 
