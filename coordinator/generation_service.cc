@@ -2,7 +2,6 @@
 #include "coordinator/generation_service.h"
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -35,13 +34,6 @@ class RefusedHandler final : public WriterHandler {
  public:
   void OnClosed(absl::Status /*status*/) override {}
 };
-
-absl::Time Deadline(const grpc::CallbackServerContext& context) {
-  const std::chrono::system_clock::time_point deadline = context.deadline();
-  return deadline == std::chrono::system_clock::time_point::max()
-             ? absl::InfiniteFuture()
-             : absl::FromChrono(deadline);
-}
 
 absl::Status TooBusy() {
   return WithRetryDelay(
@@ -97,7 +89,7 @@ std::shared_ptr<WriterHandler> GenerationService::StartSession(
     return std::make_shared<RefusedHandler>();
   }
   const std::shared_ptr<Session> session =
-      MakeSession({std::move(sender), arrival, Deadline(*context), [this] {
+      MakeSession({std::move(sender), arrival, DeadlineOf(*context), [this] {
                      OnRequestEnded();
                    }});
   std::shared_ptr<WriterHandler> handler = session->MakeClientHandler();

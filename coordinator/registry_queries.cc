@@ -80,13 +80,14 @@ absl::StatusOr<NodeInfo> Registry::AcquireVerifier(
     least = std::min(least, Work(node.info));
     able.push_back(&node);
   }
-  if (able.empty() && !full && short_of_context) {
-    return absl::UnavailableError(absl::StrCat(
-        "no verifier takes work whose context holds ", length, " tokens"));
-  }
   if (able.empty()) {
-    return full ? AllFull()
-                : absl::UnavailableError(WhyNoVerifierLocked(model_digest));
+    if (full) return AllFull();
+    return absl::UnavailableError(
+        short_of_context
+            ? absl::StrCat("no verifier takes work whose context holds ",
+                           length,
+                           " tokens")
+            : WhyNoVerifierLocked(model_digest));
   }
   // Without affinity strictly the least work, of equals the oldest.
   const int most = affinity == 0 ? least : least + 1 + least / kSlackShare;

@@ -103,13 +103,7 @@ std::vector<Action> RequestMachine::Start() {
   if (params_.speculation.enabled && !withholding_) {
     OpenNextDrafter(&actions);
   }
-  verifier_open_ = true;
-  actions.push_back(OpenVerifier{
-      log_,
-      source_,
-      ToInt32(decode_until_),
-      patience_,
-      params_.speculation.enabled ? params_.speculation.window : 0});
+  OpenVerifierStream(&actions);
   return actions;
 }
 
@@ -320,7 +314,7 @@ std::vector<Action> RequestMachine::OnVerifierRefused() {
   return actions;
 }
 
-void RequestMachine::ReopenVerifier(Actions* actions) {
+void RequestMachine::OpenVerifierStream(Actions* actions) {
   verifier_open_ = true;
   committed_here_ = false;
   sent_tokens_ = 0;
@@ -332,6 +326,10 @@ void RequestMachine::ReopenVerifier(Actions* actions) {
       ToInt32(decode_until_),
       patience_,
       params_.speculation.enabled ? params_.speculation.window : 0});
+}
+
+void RequestMachine::ReopenVerifier(Actions* actions) {
+  OpenVerifierStream(actions);
   if (drafter_open_ && withholding_) {
     // It knows too little to be told of the move; another is opened in time.
     drafter_open_ = false;

@@ -253,7 +253,9 @@ class RequestMachine {
              Actions* actions);
   // How long a step should wait while a drafter serves.
   absl::Duration WantedPatience() const;
-  // Opens another verifier with the log so far.
+  // Opens a Decode stream with the log so far; nothing was sent on it yet.
+  void OpenVerifierStream(Actions* actions);
+  // The same in place of another, of which the drafter is told.
   void ReopenVerifier(Actions* actions);
   // A verifier was lost for the reason given.
   void MoveVerifier(const absl::Status& status, Actions* actions);

@@ -5,13 +5,14 @@
 #include <optional>
 #include <utility>
 
+#include "common/base/round_up.h"
 #include "common/base/status_macros.h"
 
 namespace specwire::draft {
 namespace {
 
 int64_t BlocksFor(int64_t length, int64_t block_size) {
-  return (length + block_size - 1) / block_size;
+  return DivideUp(length, block_size);
 }
 
 size_t CommonLength(absl::Span<const int32_t> a, absl::Span<const int32_t> b) {

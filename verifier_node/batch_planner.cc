@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <queue>
 
+#include "common/base/round_up.h"
+
 namespace specwire::verifier {
 namespace {
 
@@ -43,7 +45,7 @@ class Planner {
 
  private:
   int64_t BlocksFor(int64_t num_tokens) const {
-    return (num_tokens + limits_.block_size - 1) / limits_.block_size;
+    return DivideUp(num_tokens, limits_.block_size);
   }
   // Blocks that `rows` more need behind `length` positions.
   int64_t NewBlocks(int length, int rows) const {

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/retry_delay.h"
+#include "common/base/round_up.h"
 #include "verifier_node/engine_thread.h"
 
 namespace specwire::verifier {
@@ -28,8 +29,7 @@ constexpr double kWaitMargin = 1.4;
 }  // namespace
 
 int64_t EngineThread::BlocksFor(int64_t num_tokens) const {
-  const int block_size = engine_->kv_block_size();
-  return (num_tokens + block_size - 1) / block_size;
+  return DivideUp(num_tokens, engine_->kv_block_size());
 }
 
 int64_t EngineThread::FreeBlocks() const {

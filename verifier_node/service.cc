@@ -2,7 +2,6 @@
 #include "verifier_node/service.h"
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -76,13 +75,6 @@ class IgnoringHandler final : public WriterHandler {
  public:
   void OnClosed(absl::Status /*status*/) override {}
 };
-
-absl::Time DeadlineOf(const grpc::CallbackServerContext& context) {
-  const auto deadline = context.deadline();
-  return deadline == std::chrono::system_clock::time_point::max()
-             ? absl::InfiniteFuture()
-             : absl::FromChrono(deadline);
-}
 
 absl::StatusOr<DecodeEvent> ParseRequest(
     const v1::DecodeRequest& message,

@@ -6,6 +6,7 @@
 #include <cstddef>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/round_up.h"
 #include "common/base/status_macros.h"
 
 namespace specwire::verifier {
@@ -17,7 +18,7 @@ namespace {
 constexpr float kOthersLogit = -1e9f;
 
 int64_t BlocksFor(int64_t length, int block_size) {
-  return (length + block_size - 1) / block_size;
+  return DivideUp(length, block_size);
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/sha256.h"
+#include "common/base/stable_hash.h"
 #include "common/base/status_macros.h"
 #include "common/sampling/philox.h"
 #include "common/text/byte_spelling.h"
@@ -24,13 +25,6 @@ static_assert(kFirstWord == kMinSyntheticVocab);
 // The printable characters of ASCII.
 constexpr int32_t kFirstPrintable = 0x20;
 constexpr int32_t kNumPrintable = 0x7f - kFirstPrintable;
-
-// Spreads every bit over all (the finalizer of SplitMix64).
-uint64_t Mix(uint64_t value) {
-  value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9;
-  value = (value ^ (value >> 27)) * 0x94d049bb133111eb;
-  return value ^ (value >> 31);
-}
 
 // A word of at least two syllables, another for each number.
 std::string Word(int number) {
@@ -59,7 +53,7 @@ SyntheticLanguage::SyntheticLanguage(int vocab_size)
 
 uint64_t SyntheticLanguage::Extend(uint64_t state, int32_t token) const {
   constexpr uint64_t kOdd = 0x9e3779b97f4a7c15;
-  return Mix(state + kOdd * (static_cast<uint64_t>(token) + 1));
+  return MixBits(state + kOdd * (static_cast<uint64_t>(token) + 1));
 }
 
 int32_t SyntheticLanguage::Next(uint64_t state) const {

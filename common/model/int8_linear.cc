@@ -107,7 +107,7 @@ absl::StatusOr<std::unique_ptr<Int8Linear>> Int8Linear::Create(
     const WeightMatrix& matrix, WeightArena* arena, Sha256* digest) {
   const WeightForm form =
       FitsInt4(matrix) ? WeightForm::kInt4 : WeightForm::kInt8;
-  const int64_t num_groups = RoundUp(matrix.columns(), kGroupSize) / kGroupSize;
+  const int64_t num_groups = DivideUp(matrix.columns(), kGroupSize);
   auto linear = CreateZeros(form, matrix.rows(), num_groups, arena);
 
   digest->UpdateInt(static_cast<int64_t>(form));

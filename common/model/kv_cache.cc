@@ -3,12 +3,16 @@
 
 #include <algorithm>
 
+#include "common/base/round_up.h"
+
 namespace specwire {
 namespace {
 
 constexpr auto kBlockTokens = static_cast<size_t>(kKvBlockSize);
 
-int BlocksOf(int length) { return (length + kKvBlockSize - 1) / kKvBlockSize; }
+int BlocksOf(int length) {
+  return static_cast<int>(DivideUp(length, kKvBlockSize));
+}
 
 }  // namespace
 

@@ -7,6 +7,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
+#include "absl/time/time.h"
 #include "common/base/mutex.h"
 #include "common/rpc/limits.h"
 #include "common/rpc/outgoing_queue.h"
@@ -26,6 +27,14 @@
 //   }
 
 namespace specwire {
+
+// When the caller stops waiting; InfiniteFuture if it named no deadline.
+inline absl::Time DeadlineOf(const grpc::CallbackServerContext& context) {
+  const std::chrono::system_clock::time_point deadline = context.deadline();
+  return deadline == std::chrono::system_clock::time_point::max()
+             ? absl::InfiniteFuture()
+             : absl::FromChrono(deadline);
+}
 
 // The shared part of ServerStream and ServerWriter: the queue, and who may
 // start which operation when. A reactor lives until gRPC's OnDone, which comes

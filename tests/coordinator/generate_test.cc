@@ -239,6 +239,17 @@ TEST(GenerateTest, BadRequestIsRefusedAndTheNextOneServed) {
       cluster.Metric("specwire_request_failure_total", "INVALID_ARGUMENT"), 1);
 }
 
+// Its transport window does not grow with the bandwidth.
+std::unique_ptr<v1::GenerationService::Stub> NarrowStub(
+    InProcessCluster* cluster) {
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  return v1::GenerationService::NewStub(
+      grpc::CreateCustomChannel(cluster->coordinator()->address(),
+                                grpc::InsecureChannelCredentials(),
+                                arguments));
+}
+
 TEST(GenerateTest, SlowReaderIsHeldBackByCredit) {
   CoordinatorOptions options = InProcessCluster::PatientOptions();
   options.credit = 32;
@@ -248,13 +259,7 @@ TEST(GenerateTest, SlowReaderIsHeldBackByCredit) {
   FakeVerifier* verifier = cluster.AddVerifier(verifier_options);
   cluster.AddDrafter({.model = verifier_options.model});
   ASSERT_TRUE(cluster.WaitServing(1, 1));
-  // A transport window that does not grow with the bandwidth.
-  grpc::ChannelArguments arguments;
-  arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
-  const auto stub = v1::GenerationService::NewStub(
-      grpc::CreateCustomChannel(cluster.coordinator()->address(),
-                                grpc::InsecureChannelCredentials(),
-                                arguments));
+  const auto stub = NarrowStub(&cluster);
   grpc::ClientContext context;
   context.set_deadline(absl::ToChronoTime(absl::Now() + absl::Seconds(60)));
   const auto reader = stub->Generate(&context, GreedyRequest("hello", 300000));
@@ -319,13 +324,7 @@ TEST(GenerateTest, AClientThatNeverReadsIsDropped) {
   verifier_options.model.max_model_len = 400000;
   FakeVerifier* verifier = cluster.AddVerifier(verifier_options);
   ASSERT_TRUE(cluster.WaitServing(1, 0));
-  // A transport window that does not grow with the bandwidth.
-  grpc::ChannelArguments arguments;
-  arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
-  const auto stub = v1::GenerationService::NewStub(
-      grpc::CreateCustomChannel(cluster.coordinator()->address(),
-                                grpc::InsecureChannelCredentials(),
-                                arguments));
+  const auto stub = NarrowStub(&cluster);
   grpc::ClientContext context;
   context.set_deadline(absl::ToChronoTime(absl::Now() + absl::Seconds(60)));
   const auto reader = stub->Generate(&context, GreedyRequest("hello", 300000));
