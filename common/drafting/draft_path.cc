@@ -9,7 +9,25 @@
 namespace specwire {
 namespace {
 
-absl::Status CheckSettings(int run_length, int window, AcceptanceRule rule) {
+constexpr float kNoEstimate = -1;
+
+absl::Status CheckMinSurvival(float min_survival, AcceptanceRule rule) {
+  // A number that is none fails too.
+  if (!(min_survival >= 0 && min_survival < 1)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("min_survival must be in [0, 1), got ", min_survival));
+  }
+  if (rule == AcceptanceRule::kRatio && min_survival != 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "min_survival must be 0 under the ratio rule, got ", min_survival));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckSettings(int run_length,
+                           int window,
+                           float min_survival,
+                           AcceptanceRule rule) {
   if (run_length < 1 || run_length > kMaxRunLength) {
     return absl::InvalidArgumentError(absl::StrCat(
         "run_length must be in [1, ", kMaxRunLength, "], got ", run_length));
@@ -30,7 +48,26 @@ absl::Status CheckSettings(int run_length, int window, AcceptanceRule rule) {
                      " under the ratio rule, which runs in lock-step, got ",
                      window));
   }
-  return absl::OkStatus();
+  return CheckMinSurvival(min_survival, rule);
+}
+
+// Makes chances, each given those before it, of survivals.
+std::vector<float> Chances(absl::Span<const float> survival) {
+  std::vector<float> chances;
+  float before = 1;
+  for (const float value : survival) {
+    chances.push_back(before > 0 ? std::clamp(value / before, 0.0f, 1.0f) : 0);
+    before = value;
+  }
+  return chances;
+}
+
+// Drops the first `count` elements, or all.
+template <typename T>
+void DropFront(std::vector<T>* values, size_t count) {
+  values->erase(values->begin(),
+                values->begin() + static_cast<std::ptrdiff_t>(
+                                      std::min(count, values->size())));
 }
 
 }  // namespace
@@ -39,7 +76,8 @@ absl::StatusOr<DraftPath> DraftPath::Open(std::vector<int32_t> tokens,
                                           int prompt_length,
                                           int run_length,
                                           int window,
-                                          AcceptanceRule rule) {
+                                          AcceptanceRule rule,
+                                          float min_survival) {
   if (tokens.empty()) {
     return absl::InvalidArgumentError("tokens must not be empty");
   }
@@ -50,24 +88,28 @@ absl::StatusOr<DraftPath> DraftPath::Open(std::vector<int32_t> tokens,
                      "], the number of tokens, got ",
                      prompt_length));
   }
-  if (absl::Status status = CheckSettings(run_length, window, rule);
+  if (absl::Status status =
+          CheckSettings(run_length, window, min_survival, rule);
       !status.ok()) {
     return status;
   }
-  return DraftPath(std::move(tokens), prompt_length, run_length, window, rule);
+  return DraftPath(
+      std::move(tokens), prompt_length, run_length, window, rule, min_survival);
 }
 
 DraftPath::DraftPath(std::vector<int32_t> tokens,
                      int prompt_length,
                      int run_length,
                      int window,
-                     AcceptanceRule rule)
+                     AcceptanceRule rule,
+                     float min_survival)
     : path_(std::move(tokens)),
       rule_(rule),
       committed_length_(static_cast<int>(path_.size())),
       prompt_length_(prompt_length),
       run_length_(run_length),
       window_(window),
+      min_survival_(min_survival),
       sent_(committed_length_) {}
 
 absl::Status DraftPath::OnCommit(int position,
@@ -103,17 +145,16 @@ absl::Status DraftPath::OnCommit(int position,
     path_.insert(path_.end(),
                  added.begin() + static_cast<std::ptrdiff_t>(compared),
                  added.end());
-    q_.erase(q_.begin(),
-             q_.begin() +
-                 static_cast<std::ptrdiff_t>(std::min(compared, q_.size())));
+    DropFront(&q_, compared);
+    DropFront(&chances_, compared);
     sent_ = std::max(sent_, committed_length_);
   } else {
     // The path was wrong; nothing that was sent beyond it holds any longer.
     path_.resize(begin);
     path_.insert(path_.end(), added.begin(), added.end());
     q_.clear();
+    chances_.clear();
     sent_ = committed_length_;
-    confidence_ = 0;
   }
   exhausted_ = false;
   if (sent_ <= committed_length_) {
@@ -132,22 +173,25 @@ absl::Status DraftPath::OnRewind(int position) {
   }
   // Committed tokens are known to whoever asks, so none is proposed again.
   sent_ = committed_length_;
-  confidence_ = 0;
   exhausted_ = false;
   answer_due_ = true;
   return absl::OkStatus();
 }
 
 absl::Status DraftPath::OnTune(std::optional<int> run_length,
-                               std::optional<int> window) {
+                               std::optional<int> window,
+                               std::optional<float> min_survival) {
   const int new_run_length = run_length.value_or(run_length_);
   const int new_window = window.value_or(window_);
-  if (absl::Status status = CheckSettings(new_run_length, new_window, rule_);
+  const float new_min_survival = min_survival.value_or(min_survival_);
+  if (absl::Status status =
+          CheckSettings(new_run_length, new_window, new_min_survival, rule_);
       !status.ok()) {
     return status;
   }
   run_length_ = new_run_length;
   window_ = new_window;
+  min_survival_ = new_min_survival;
   exhausted_ = false;
   return absl::OkStatus();
 }
@@ -168,7 +212,7 @@ DraftPath::Work DraftPath::NextWork() {
         const auto first = q_.begin() + (sent_ - committed_length_);
         work.proposal.q.assign(first, first + size);
       }
-      work.proposal.confidence = std::exchange(confidence_, 0.0f);
+      work.proposal.confidence = Survival(sent_, size);
       sent_ += size;
       answer_due_ = false;
     }
@@ -176,7 +220,7 @@ DraftPath::Work DraftPath::NextWork() {
   }
   if (!exhausted_ && sent_ + run_length_ <= limit) {
     work.kind = Work::Kind::kDraft;
-    work.max_tokens = run_length_;
+    work.limits = {.max_tokens = run_length_, .min_survival = min_survival_};
     return work;
   }
   // Whoever waits for this drafter must hear that nothing will come.
@@ -190,8 +234,13 @@ DraftPath::Work DraftPath::NextWork() {
 }
 
 void DraftPath::OnDrafted(DraftRun run) {
-  const size_t size =
-      std::min(run.tokens.size(), static_cast<size_t>(run_length_));
+  size_t size = std::min(run.tokens.size(), static_cast<size_t>(run_length_));
+  for (size_t i = 0; i < std::min(size, run.survival.size()); ++i) {
+    if (run.survival[i] < min_survival_) {
+      size = i;
+      run.more = false;
+    }
+  }
   path_.insert(path_.end(),
                run.tokens.begin(),
                run.tokens.begin() + static_cast<std::ptrdiff_t>(size));
@@ -199,8 +248,21 @@ void DraftPath::OnDrafted(DraftRun run) {
     q_.push_back(i < run.q.size() ? std::move(run.q[i])
                                   : DraftDistribution{{run.tokens[i]}, {1.0f}});
   }
+  std::vector<float> chances = Chances(run.survival);
+  chances.resize(size, kNoEstimate);
+  chances_.insert(chances_.end(), chances.begin(), chances.end());
   exhausted_ = size < static_cast<size_t>(run_length_) && !run.more;
-  confidence_ = run.confidence;
+}
+
+float DraftPath::Survival(int position, int size) const {
+  float survival = 1;
+  for (int i = 0; i < size; ++i) {
+    const float chance =
+        chances_[static_cast<size_t>(position - committed_length_ + i)];
+    if (chance == kNoEstimate) return 0;
+    survival *= chance;
+  }
+  return survival;
 }
 
 }  // namespace specwire

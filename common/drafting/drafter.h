@@ -30,13 +30,23 @@ struct DraftSequenceParams {
   std::string tenant_salt;
 };
 
+// Where a run ends at the latest.
+struct DraftLimits {
+  // Tokens, >= 1.
+  int max_tokens = 1;
+  // Before the first token whose estimated survival is lower, in [0, 1); see
+  // DraftRun::survival. A drafter that makes no estimate takes no notice.
+  float min_survival = 0;
+};
+
 // What a drafter proposes.
 struct DraftRun {
   // Follow the path; fewer than asked for where the drafter is unsure, none if
   // it has nothing to say.
   std::vector<int32_t> tokens;
-  // Estimate that all of them are accepted, in [0, 1]; 0 if it makes none.
-  float confidence = 0;
+  // For each of tokens the estimated chance that it and all before it in the
+  // run are accepted, in [0, 1], never rising; empty if it makes no estimate.
+  std::vector<float> survival = {};
   // Ratio rule: what each of tokens was drawn from, by noise that nothing else
   // uses. Empty: each follows from the path alone, so it was certain. Whether a
   // place has a token must not depend on the token drawn there.
@@ -55,11 +65,11 @@ struct DraftRun {
 class DraftSequence {
  public:
   virtual ~DraftSequence() = default;
-  // Up to `max_tokens` tokens that may follow `path` (committed tokens, then
-  // the drafter's own earlier ones). An error ends the sequence's draft stream.
-  // REQUIRES: path is not empty, max_tokens >= 1.
+  // Tokens that may follow `path` (committed tokens, then the drafter's own
+  // earlier ones), within `limits`. An error ends the sequence's draft stream.
+  // REQUIRES: path is not empty.
   virtual absl::StatusOr<DraftRun> Propose(absl::Span<const int32_t> path,
-                                           int max_tokens) = 0;
+                                           const DraftLimits& limits) = 0;
 };
 
 // What one sequence is asked for in a batch.
@@ -67,7 +77,7 @@ struct DraftTask {
   DraftSequence* sequence = nullptr;
   // As DraftSequence::Propose says.
   absl::Span<const int32_t> path;
-  int max_tokens = 0;
+  DraftLimits limits;
   // The answer, as of DraftSequence::Propose. None yet: there is more to
   // compute, so the task is to be put again. Its path may have changed by then.
   std::optional<absl::StatusOr<DraftRun>> result = std::nullopt;
@@ -109,7 +119,7 @@ class Drafter {
   // REQUIRES: 1 to max_batch() tasks without results; the drafter's thread.
   virtual DraftPass Propose(absl::Span<DraftTask> tasks) {
     for (DraftTask& task : tasks) {
-      task.result = task.sequence->Propose(task.path, task.max_tokens);
+      task.result = task.sequence->Propose(task.path, task.limits);
     }
     return {};
   }

@@ -13,7 +13,9 @@
 namespace specwire {
 
 inline constexpr char kNgramDrafter[] = "ngram";
+inline constexpr char kSuffixDrafter[] = "suffix";
 inline constexpr char kModelDrafter[] = "model";
+inline constexpr char kHybridDrafter[] = "hybrid";
 inline constexpr char kOracleDrafter[] = "oracle";
 inline constexpr char kRandomDrafter[] = "random";
 inline constexpr char kAdversarialDrafter[] = "adversarial";
@@ -30,7 +32,9 @@ struct DrafterKind {
 
 inline constexpr DrafterKind kDrafterKinds[] = {
     {.name = kNgramDrafter, .has_model = false, .takes_layers = false},
+    {.name = kSuffixDrafter, .has_model = false, .takes_layers = false},
     {.name = kModelDrafter, .has_model = true, .takes_layers = true},
+    {.name = kHybridDrafter, .has_model = true, .takes_layers = true},
     {.name = kOracleDrafter, .has_model = true, .takes_layers = false},
     {.name = kRandomDrafter, .has_model = false, .takes_layers = false},
     {.name = kAdversarialDrafter, .has_model = true, .takes_layers = false},

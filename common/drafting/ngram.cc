@@ -2,35 +2,104 @@
 #include "common/drafting/ngram.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
 
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/stable_hash.h"
+#include "common/drafting/common_length.h"
 
 namespace specwire {
 namespace {
 
+// A text, and where in it the n-grams of one size end, by their hashes: the
+// latest such place, and for each place the one before it. Extended and cut as
+// the text is.
+class NgramIndex {
+ public:
+  explicit NgramIndex(int n) : n_(static_cast<size_t>(n)) {}
+
+  void SetText(absl::Span<const int32_t> text) {
+    const size_t common = CommonLength(text_, text);
+    while (text_.size() > common) RemoveLast();
+    if (2 * text.size() > latest_.size()) Grow(text.size());
+    for (const int32_t token : text.subspan(text_.size())) Append(token);
+  }
+
+  absl::Span<const int32_t> text() const { return text_; }
+
+  // The last place before `end` where what ends has the hash of what ends at
+  // `end`; 0: none. REQUIRES: 0 < end <= text().size().
+  size_t Before(size_t end) const { return before_[end - 1]; }
+
+ private:
+  // Where the latest place of what ends at the text's end is kept.
+  uint32_t* Latest() {
+    uint64_t hash = 0;
+    for (size_t i = text_.size() - n_; i < text_.size(); ++i) {
+      hash = MixBits(hash + static_cast<uint32_t>(text_[i]) + 1);
+    }
+    return &latest_[hash & (latest_.size() - 1)];
+  }
+
+  void Append(int32_t token) {
+    text_.push_back(token);
+    uint32_t before = 0;
+    if (text_.size() >= n_) {
+      uint32_t* const latest = Latest();
+      before = *latest;
+      *latest = static_cast<uint32_t>(text_.size());
+    }
+    before_.push_back(before);
+  }
+
+  void RemoveLast() {
+    if (text_.size() >= n_) *Latest() = before_.back();
+    text_.pop_back();
+    before_.pop_back();
+  }
+
+  // Makes room for a text of that size, and twice as much.
+  void Grow(size_t size) {
+    size_t slots = 64;
+    while (slots < 4 * size) slots *= 2;
+    latest_.assign(slots, 0);
+    before_.clear();
+    const std::vector<int32_t> text = std::exchange(text_, {});
+    for (const int32_t token : text) Append(token);
+  }
+
+  const size_t n_;
+  std::vector<int32_t> text_;
+  // By the lower bits of the hash; 0: none.
+  std::vector<uint32_t> latest_;
+  // By place, less one.
+  std::vector<uint32_t> before_;
+};
+
 // Index of the token that followed the best earlier occurrence of a suffix of
-// `path`; 0 if there is none.
-size_t FindContinuation(absl::Span<const int32_t> path,
-                        const NgramOptions& options) {
-  const size_t size = path.size();
-  const size_t longest = static_cast<size_t>(options.max_ngram);
+// the text; 0 if there is none.
+size_t FindContinuation(const NgramIndex& index, const NgramOptions& options) {
+  const absl::Span<const int32_t> text = index.text();
+  const auto longest = static_cast<size_t>(options.max_ngram);
   size_t best = 0;
   size_t best_length = static_cast<size_t>(options.min_ngram) - 1;
   // `next` falls, so the most recent of equally long matches is kept.
-  for (size_t next = size - 1; next > best_length; --next) {
+  for (size_t next = index.Before(text.size()); next > best_length;
+       next = index.Before(next)) {
     const size_t limit = std::min(longest, next);
     size_t length = 0;
     while (length < limit &&
-           path[next - 1 - length] == path[size - 1 - length]) {
+           text[next - 1 - length] == text[text.size() - 1 - length]) {
       ++length;
     }
     if (length > best_length) {
       best = next;
       best_length = length;
-      if (length == longest) {
-        break;
-      }
+      if (length == longest) break;
     }
   }
   return best;
@@ -38,21 +107,19 @@ size_t FindContinuation(absl::Span<const int32_t> path,
 
 class NgramSequence final : public DraftSequence {
  public:
-  explicit NgramSequence(const NgramOptions& options) : options_(options) {}
+  explicit NgramSequence(const NgramOptions& options)
+      : options_(options), index_(options.min_ngram) {}
 
   absl::StatusOr<DraftRun> Propose(absl::Span<const int32_t> path,
-                                   int max_tokens) override {
+                                   const DraftLimits& limits) override {
     DraftRun run;
-    if (path.empty() || max_tokens < 1) {
-      return run;
-    }
-    const size_t begin = FindContinuation(path, options_);
-    if (begin == 0) {
-      return run;
-    }
-    run.tokens.reserve(static_cast<size_t>(max_tokens));
-    for (size_t i = 0; i < static_cast<size_t>(max_tokens); ++i) {
-      const size_t from = begin + i;
+    if (path.empty() || limits.max_tokens < 1) return run;
+    index_.SetText(path);
+    const size_t begin = FindContinuation(index_, options_);
+    if (begin == 0) return run;
+    const auto size = static_cast<size_t>(limits.max_tokens);
+    run.tokens.reserve(size);
+    for (size_t from = begin; from < begin + size; ++from) {
       run.tokens.push_back(from < path.size() ? path[from]
                                               : run.tokens[from - path.size()]);
     }
@@ -61,6 +128,7 @@ class NgramSequence final : public DraftSequence {
 
  private:
   const NgramOptions options_;
+  NgramIndex index_;
 };
 
 }  // namespace

@@ -21,9 +21,11 @@ struct NgramOptions {
 // followed it there; among equally long ones the most recent wins. Where what
 // followed reaches the end of the path, it goes on with its own proposal, so a
 // path that repeats itself is continued for as long as asked. No model, no
-// state, no torch: it serves any vocabulary.
+// torch: it serves any vocabulary.
 //
-// A proposal costs one pass over the path and no memory beyond its tokens.
+// A sequence keeps an index of its path, at most some 40 bytes a token. A
+// proposal costs a comparison with the path that was known, and a look at each
+// earlier place that ends with the same min_ngram tokens, the latest first.
 //
 // Thread safety: any thread.
 class NgramDrafter final : public Drafter {

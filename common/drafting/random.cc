@@ -14,9 +14,10 @@ class RandomSequence final : public DraftSequence {
       : seed_(seed), vocab_size_(static_cast<uint64_t>(vocab_size)) {}
 
   absl::StatusOr<DraftRun> Propose(absl::Span<const int32_t> path,
-                                   int max_tokens) override {
+                                   const DraftLimits& limits) override {
     DraftRun run;
-    for (size_t i = 0; vocab_size_ > 0 && i < static_cast<size_t>(max_tokens);
+    for (size_t i = 0;
+         vocab_size_ > 0 && i < static_cast<size_t>(limits.max_tokens);
          ++i) {
       const auto position = static_cast<uint32_t>(path.size() + i);
       const uint64_t word = Philox4x32(

@@ -163,22 +163,24 @@ class SyntheticDrafter::Sequence final : public DraftSequence {
         choice_(static_cast<uint32_t>(params.choice)) {}
 
   absl::StatusOr<DraftRun> Propose(absl::Span<const int32_t> path,
-                                   int max_tokens) override {
+                                   const DraftLimits& limits) override {
     const auto due = std::chrono::steady_clock::now() +
                      absl::ToChronoNanoseconds(drafter_.options_.delay);
     const SyntheticLanguage& language = drafter_.language_;
     const std::vector<double>& law = drafter_.options_.acceptance;
     uint64_t state = Follow(path);
     DraftRun run;
-    run.confidence = 1;
-    for (size_t i = 0; i < static_cast<size_t>(max_tokens); ++i) {
+    float survival = 1;
+    for (size_t i = 0; i < static_cast<size_t>(limits.max_tokens); ++i) {
       const double probability = law[std::min(i, law.size() - 1)];
+      survival *= static_cast<float>(probability);
+      if (survival < limits.min_survival) break;
       int32_t token = language.Next(state);
       if (Uniform(path.size() + i) >= probability) {
         token = language.Other(token);
       }
       run.tokens.push_back(token);
-      run.confidence *= static_cast<float>(probability);
+      run.survival.push_back(survival);
       state = language.Extend(state, token);
     }
     if (drafter_.options_.delay > absl::ZeroDuration()) SleepUntil(due);

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <utility>
@@ -51,7 +52,7 @@ std::vector<std::string> Work(DraftPath* path,
                                  "]"));
       continue;
     }
-    log.push_back(absl::StrCat("draft ", work.max_tokens));
+    log.push_back(absl::StrCat("draft ", work.limits.max_tokens));
     DraftRun run;
     if (next < drafts.size()) {
       run.tokens = drafts[next++];
@@ -289,7 +290,7 @@ std::vector<std::vector<int32_t>> DrawnFrom(const Proposal& proposal) {
 TEST(DraftPathTest, RatioSendsEachTokensDistributionAgainAfterARewind) {
   DraftPath path = MakeRatioPath();
   ASSERT_EQ(path.NextWork().kind, Kind::kDraft);
-  path.OnDrafted({{7, 8, 9}, 0, {Half(7), Half(8), Half(9)}});
+  path.OnDrafted({{7, 8, 9}, {}, {Half(7), Half(8), Half(9)}});
   EXPECT_THAT(
       DrawnFrom(path.NextWork().proposal),
       ElementsAre(ElementsAre(0, 7), ElementsAre(0, 8), ElementsAre(0, 9)));
@@ -304,17 +305,17 @@ TEST(DraftPathTest, RatioSendsEachTokensDistributionAgainAfterARewind) {
 TEST(DraftPathTest, RatioForgetsDistributionsWithTheirTokens) {
   DraftPath path = MakeRatioPath();
   path.NextWork();
-  path.OnDrafted({{7, 8, 9}, 0, {Half(7), Half(8), Half(9)}});
+  path.OnDrafted({{7, 8, 9}, {}, {Half(7), Half(8), Half(9)}});
   path.NextWork();
   ASSERT_TRUE(path.OnCommit(3, {7, 5}).ok());
   ASSERT_EQ(path.NextWork().kind, Kind::kDraft);
-  path.OnDrafted({{6}, 0, {Half(6)}});
+  path.OnDrafted({{6}, {}, {Half(6)}});
   EXPECT_THAT(DrawnFrom(path.NextWork().proposal),
               ElementsAre(ElementsAre(0, 6)));
   // A commit that goes beyond the path.
   ASSERT_TRUE(path.OnCommit(5, {6, 4, 4}).ok());
   ASSERT_EQ(path.NextWork().kind, Kind::kDraft);
-  path.OnDrafted({{9}, 0, {Half(9)}});
+  path.OnDrafted({{9}, {}, {Half(9)}});
   EXPECT_THAT(DrawnFrom(path.NextWork().proposal),
               ElementsAre(ElementsAre(0, 9)));
 }
@@ -322,7 +323,7 @@ TEST(DraftPathTest, RatioForgetsDistributionsWithTheirTokens) {
 TEST(DraftPathTest, RatioTakesTokensWithoutDistributionForCertain) {
   DraftPath path = MakeRatioPath();
   path.NextWork();
-  path.OnDrafted({{7, 8}, 0});
+  path.OnDrafted({{7, 8}});
   const Proposal proposal = path.NextWork().proposal;
   EXPECT_THAT(DrawnFrom(proposal), ElementsAre(ElementsAre(7), ElementsAre(8)));
   EXPECT_THAT(proposal.q[0].probabilities, ElementsAre(1.0f));
@@ -342,17 +343,149 @@ TEST(DraftPathTest, RatioWorksNoFurtherAheadThanOneRun) {
 TEST(DraftPathTest, CoupledSendsNoDistributions) {
   DraftPath path = MakePath(2, 2);
   path.NextWork();
-  path.OnDrafted({{7, 8}, 0, {Half(7), Half(8)}});
+  path.OnDrafted({{7, 8}, {}, {Half(7), Half(8)}});
   EXPECT_THAT(path.NextWork().proposal.q, IsEmpty());
 }
 
-TEST(DraftPathTest, ConfidenceGoesWithItsRunOnly) {
-  DraftPath path = MakePath(2, 2);
+TEST(DraftPathTest, ConfidenceIsTheSurvivalOfTheRunsLastToken) {
+  DraftPath path = MakePath(2, 4);
   ASSERT_EQ(path.NextWork().kind, Kind::kDraft);
-  path.OnDrafted({{7, 8}, .5f});
-  EXPECT_EQ(path.NextWork().proposal.confidence, .5f);
-  ASSERT_TRUE(path.OnRewind(3).ok());
+  path.OnDrafted({{7, 8}, {.5f, .25f}});
+  EXPECT_FLOAT_EQ(path.NextWork().proposal.confidence, .25f);
+  // A run behind another starts anew.
+  ASSERT_EQ(path.NextWork().kind, Kind::kDraft);
+  path.OnDrafted({{9, 6}, {.75f, .75f}});
+  EXPECT_FLOAT_EQ(path.NextWork().proposal.confidence, .75f);
+}
+
+TEST(DraftPathTest, WhatACommitLeavesOfARunSurvivesLikelier) {
+  DraftPath path = MakePath(3, 3);
+  path.NextWork();
+  path.OnDrafted({{7, 8, 9}, {.5f, .25f, .2f}});
+  path.NextWork();
+  ASSERT_TRUE(path.OnCommit(3, {7}).ok());
+  ASSERT_TRUE(path.OnRewind(4).ok());
+  const Proposal again = path.NextWork().proposal;
+  EXPECT_THAT(again.tokens, ElementsAre(8, 9));
+  EXPECT_FLOAT_EQ(again.confidence, .4f);
+}
+
+TEST(DraftPathTest, ConfidenceIsNoneWithoutAnEstimateForEachToken) {
+  DraftPath path = MakePath(2, 4);
+  path.NextWork();
+  path.OnDrafted({{7, 8}});
   EXPECT_EQ(path.NextWork().proposal.confidence, 0);
+  path.NextWork();
+  path.OnDrafted({{9, 6}, {.5f, .5f}});
+  EXPECT_FLOAT_EQ(path.NextWork().proposal.confidence, .5f);
+  ASSERT_TRUE(path.OnTune(4, std::nullopt).ok());
+  ASSERT_TRUE(path.OnRewind(3).ok());
+  const Proposal again = path.NextWork().proposal;
+  EXPECT_THAT(again.tokens, ElementsAre(7, 8, 9, 6));
+  EXPECT_EQ(again.confidence, 0);
+}
+
+TEST(DraftPathTest, SurvivalGoesWithItsPath) {
+  DraftPath path = MakePath(2, 2);
+  path.NextWork();
+  path.OnDrafted({{7, 8}, {.5f, .25f}});
+  path.NextWork();
+  ASSERT_TRUE(path.OnCommit(3, {7, 5}).ok());
+  path.NextWork();
+  path.OnDrafted({{9}, {.125f}});
+  EXPECT_FLOAT_EQ(path.NextWork().proposal.confidence, .125f);
+  // A commit that goes beyond the path.
+  ASSERT_TRUE(path.OnCommit(5, {9, 4, 4}).ok());
+  path.NextWork();
+  path.OnDrafted({{6}, {.75f}});
+  EXPECT_FLOAT_EQ(path.NextWork().proposal.confidence, .75f);
+}
+
+TEST(DraftPathTest, AnImpossibleTokenStaysImpossible) {
+  DraftPath path = MakePath(3, 3);
+  path.NextWork();
+  path.OnDrafted({{7, 8, 9}, {.5f, 0, 0}});
+  path.NextWork();
+  ASSERT_TRUE(path.OnCommit(3, {7, 8}).ok());
+  ASSERT_TRUE(path.OnRewind(5).ok());
+  EXPECT_EQ(path.NextWork().proposal.confidence, 0);
+}
+
+// Opened on 1 2 3, runs of four, cut at a survival of .3.
+DraftPath MakeCutPath() {
+  absl::StatusOr<DraftPath> path = DraftPath::Open(
+      {1, 2, 3}, 3, 4, 8, AcceptanceRule::kCoupled, /*min_survival=*/.3f);
+  EXPECT_TRUE(path.ok()) << path.status();
+  return *std::move(path);
+}
+
+TEST(DraftPathTest, ARunEndsBeforeTheFirstTokenThatSurvivesTooSeldom) {
+  DraftPath path = MakeCutPath();
+  const DraftPath::Work work = path.NextWork();
+  ASSERT_EQ(work.kind, Kind::kDraft);
+  EXPECT_EQ(work.limits.max_tokens, 4);
+  EXPECT_FLOAT_EQ(work.limits.min_survival, .3f);
+  DraftRun run = {{7, 8, 9, 6}, {.5f, .3f, .29f, .1f}};
+  run.more = true;
+  path.OnDrafted(std::move(run));
+  const Proposal proposal = path.NextWork().proposal;
+  EXPECT_THAT(proposal.tokens, ElementsAre(7, 8));
+  EXPECT_FLOAT_EQ(proposal.confidence, .3f);
+  EXPECT_THAT(path.path(), ElementsAre(1, 2, 3, 7, 8));
+  // Nothing more before the next event.
+  EXPECT_EQ(path.NextWork().kind, Kind::kNone);
+  ASSERT_TRUE(path.OnCommit(3, {7}).ok());
+  EXPECT_EQ(path.NextWork().kind, Kind::kDraft);
+}
+
+TEST(DraftPathTest, ARunThatIsCutToNothingIsAnsweredAllTheSame) {
+  DraftPath path = MakeCutPath();
+  path.NextWork();
+  path.OnDrafted({{7, 8}, {.2f, .1f}});
+  const DraftPath::Work work = path.NextWork();
+  ASSERT_EQ(work.kind, Kind::kSend);
+  EXPECT_THAT(work.proposal.tokens, IsEmpty());
+}
+
+TEST(DraftPathTest, ARunWithoutEstimatesIsLeftWhole) {
+  DraftPath path = MakeCutPath();
+  path.NextWork();
+  path.OnDrafted({{7, 8, 9, 6}});
+  EXPECT_THAT(path.NextWork().proposal.tokens, ElementsAre(7, 8, 9, 6));
+}
+
+TEST(DraftPathTest, ATuneChangesWhereRunsAreCut) {
+  DraftPath path = MakeCutPath();
+  ASSERT_TRUE(path.OnTune(std::nullopt, std::nullopt, .5f).ok());
+  path.NextWork();
+  path.OnDrafted({{7, 8}, {.5f, .4f}});
+  EXPECT_THAT(path.NextWork().proposal.tokens, ElementsAre(7));
+  ASSERT_TRUE(path.OnTune(std::nullopt, std::nullopt, 0.0f).ok());
+  const DraftPath::Work work = path.NextWork();
+  ASSERT_EQ(work.kind, Kind::kDraft);
+  EXPECT_EQ(work.limits.min_survival, 0);
+}
+
+TEST(DraftPathTest, MinSurvivalIsCheckedByName) {
+  const auto why = [](float min_survival, AcceptanceRule rule) {
+    const absl::Status status =
+        DraftPath::Open({1}, 1, 2, 2, rule, min_survival).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    return std::string(status.message());
+  };
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  for (const float value : {-.1f, 1.0f, kNan}) {
+    EXPECT_THAT(why(value, AcceptanceRule::kCoupled),
+                HasSubstr("min_survival must be in [0, 1)"));
+  }
+  EXPECT_THAT(why(.1f, AcceptanceRule::kRatio),
+              HasSubstr("min_survival must be 0 under the ratio rule"));
+  DraftPath path = MakeCutPath();
+  EXPECT_EQ(path.OnTune(std::nullopt, std::nullopt, 1.0f).code(),
+            absl::StatusCode::kInvalidArgument);
+  DraftPath ratio = MakeRatioPath();
+  EXPECT_EQ(ratio.OnTune(std::nullopt, std::nullopt, .1f).code(),
+            absl::StatusCode::kInvalidArgument);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,9 +26,9 @@ std::vector<int32_t> Propose(const std::vector<int32_t>& path,
       NgramDrafter::Create(options);
   EXPECT_TRUE(drafter.ok()) << drafter.status();
   absl::StatusOr<DraftRun> run =
-      (*drafter)->NewSequence({})->Propose(path, max_tokens);
+      (*drafter)->NewSequence({})->Propose(path, {max_tokens});
   EXPECT_TRUE(run.ok());
-  EXPECT_EQ(run->confidence, 0);
+  EXPECT_THAT(run->survival, IsEmpty());
   return run->tokens;
 }
 
@@ -130,6 +131,31 @@ TEST(NgramDrafterTest, AgreesWithItsDefinitionOnRandomPaths) {
     ASSERT_EQ(Propose(path, max_tokens, options),
               ProposeByDefinition(path, max_tokens, options))
         << "round " << round;
+  }
+}
+
+// The same sequence on a path that is cut and extended, as a drafter's is.
+TEST(NgramDrafterTest, AgreesWithItsDefinitionAsThePathChanges) {
+  std::mt19937 random(1);
+  for (int round = 0; round < 100; ++round) {
+    const NgramOptions options = {4 + static_cast<int>(random() % 5),
+                                  1 + static_cast<int>(random() % 4)};
+    const auto drafter = NgramDrafter::Create(options);
+    ASSERT_TRUE(drafter.ok());
+    const auto sequence = (*drafter)->NewSequence({});
+    const unsigned vocabulary = 1 + static_cast<unsigned>(random() % 4);
+    std::vector<int32_t> path;
+    for (int step = 0; step < 60; ++step) {
+      if (!path.empty()) path.resize(path.size() - random() % path.size() / 3);
+      for (size_t added = 1 + random() % 8; added > 0; --added) {
+        path.push_back(static_cast<int32_t>(random() % vocabulary));
+      }
+      const int max_tokens = 1 + static_cast<int>(random() % 6);
+      const auto run = sequence->Propose(path, {max_tokens});
+      ASSERT_TRUE(run.ok());
+      ASSERT_EQ(run->tokens, ProposeByDefinition(path, max_tokens, options))
+          << "round " << round << ", step " << step;
+    }
   }
 }
 

@@ -106,7 +106,7 @@ TEST(SyntheticDrafterTest, ObservedAcceptanceFollowsTheLaw) {
     const auto sequence = drafter.NewSequence(Params(seed));
     std::vector<int32_t> path = {66, 67, 68};
     for (int run = 0; run < kRuns; ++run) {
-      const auto draft = sequence->Propose(path, 4);
+      const auto draft = sequence->Propose(path, {4});
       ASSERT_TRUE(draft.ok());
       ASSERT_EQ(draft->tokens.size(), 4u);
       const std::vector<int32_t> target = Continue(language, path, 5);
@@ -134,12 +134,12 @@ TEST(SyntheticDrafterTest, SamePathAndSeedGiveTheSameRun) {
   options.acceptance = {0.5};
   SyntheticDrafter drafter(options);
   const std::vector<int32_t> path(40, 70);
-  const auto first = drafter.NewSequence(Params(1))->Propose(path, 8);
+  const auto first = drafter.NewSequence(Params(1))->Propose(path, {8});
   const auto sequence = drafter.NewSequence(Params(1));
   // What was asked before makes no difference.
-  ASSERT_TRUE(sequence->Propose({5, 6}, 3).ok());
-  const auto second = sequence->Propose(path, 8);
-  const auto other = drafter.NewSequence(Params(2))->Propose(path, 8);
+  ASSERT_TRUE(sequence->Propose({5, 6}, {3}).ok());
+  const auto second = sequence->Propose(path, {8});
+  const auto other = drafter.NewSequence(Params(2))->Propose(path, {8});
   ASSERT_TRUE(first.ok() && second.ok() && other.ok());
   EXPECT_EQ(first->tokens, second->tokens);
   EXPECT_NE(first->tokens, other->tokens);
@@ -152,7 +152,7 @@ TEST(SyntheticDrafterTest, WaitsAsLongAsItIsTold) {
   SyntheticDrafter drafter(options);
   const auto sequence = drafter.NewSequence(Params(1));
   const auto start = std::chrono::steady_clock::now();
-  ASSERT_TRUE(sequence->Propose({70}, 4).ok());
+  ASSERT_TRUE(sequence->Propose({70}, {4}).ok());
   // No less; how much more is the machine's affair.
   EXPECT_GE(std::chrono::steady_clock::now() - start,
             std::chrono::milliseconds(20));
