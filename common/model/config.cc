@@ -180,6 +180,7 @@ absl::StatusOr<ModelConfig> ReadModelConfig(const GgufFile& file,
                                             int num_layers) {
   ModelConfig config;
   config.vocab_size = vocab_size;
+  config.head_size = vocab_size;
   SPECWIRE_ASSIGN_OR_RETURN(const absl::string_view architecture,
                             file.GetString("general.architecture"));
   if (architecture != "llama") {

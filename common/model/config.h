@@ -28,6 +28,8 @@ struct ModelConfig {
   int max_position_embeddings = 0;
   // Number of the tokenizer's tokens; the file's matrices may have more rows.
   int vocab_size = 0;
+  // Rows of the head: vocab_size, or fewer if it is trimmed.
+  int head_size = 0;
   // Ids that end a sequence, ascending.
   std::vector<int32_t> eos_ids;
 
@@ -46,8 +48,8 @@ struct ModelConfig {
 // Reads and checks the configuration of a GGUF file. Every number has a range,
 // sizes divide as the model needs them to, and a feature that the forward pass
 // lacks (experts, scaled rotary positions, a sliding window) is an error, since
-// leaving it out would give wrong text. `vocab_size` is the tokenizer's;
-// `num_layers` 0 means all.
+// leaving it out would give wrong text. `vocab_size` is the tokenizer's, and
+// that of the head; `num_layers` 0 means all.
 absl::StatusOr<ModelConfig> ReadModelConfig(const GgufFile& file,
                                             int vocab_size,
                                             int num_layers);

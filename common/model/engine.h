@@ -3,12 +3,14 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "common/model/draft_model.h"
 #include "common/model/engine_names.h"
 #include "common/text/tokenizer_model.h"
 
@@ -34,6 +36,19 @@ struct ModelInfo {
   std::vector<int32_t> eos_ids;
   // No model: tokens are made up. Every reply says so.
   bool synthetic = false;
+  // Of a draft model, which has an empty TokenizerModel.
+  std::optional<DraftModelInfo> draft = std::nullopt;
+
+  // Tokens that have a logit, if not all; see DraftModelInfo.
+  absl::Span<const int32_t> head_token_ids() const {
+    return draft.has_value() ? draft->head_token_ids
+                             : absl::Span<const int32_t>();
+  }
+  // Logits in a row.
+  int num_logits() const {
+    return head_token_ids().empty() ? vocab_size
+                                    : static_cast<int>(head_token_ids().size());
+  }
 };
 
 struct EngineOptions {
@@ -50,6 +65,8 @@ struct EngineOptions {
   // Only the first N layers, with the model's own final norm and head; 0 means
   // all.
   int num_layers = 0;
+  // Whether the file may be a draft model, which no verifier can serve.
+  bool allow_draft_model = false;
   // Overrides ModelInfo::name unless empty.
   std::string served_model_name;
   // For tests: keys and values that belong to no position of any sequence are
@@ -92,7 +109,7 @@ struct ForwardRun {
   absl::Span<const int32_t> tokens;
   // Logits are computed for the last `num_logits` of `tokens` only.
   int num_logits = 0;
-  // If not empty, the indices of those rows' largest logits are written here
+  // If not empty, the tokens of those rows' largest logits are written here
   // (lowest id among equals; -1 if none is a number) and the logits themselves
   // are left out of the result: cheaper, where only the arg-max counts.
   // REQUIRES: empty, or of size num_logits.
@@ -122,9 +139,10 @@ class Engine {
   virtual std::unique_ptr<KvSequence> NewSequence() = 0;
 
   // Computes all runs in one pass and appends their keys and values to their
-  // sequences. Returns logits [sum of num_logits, vocab_size] f32, run by run
-  // (without runs that want `best`), valid until the next call. Rows beyond the
-  // tokenizer's vocabulary do not exist: vocab_size is the tokenizer's.
+  // sequences. Returns logits [sum of num_logits, info().num_logits()] f32, run
+  // by run (without runs that want `best`), valid until the next call. Rows
+  // beyond the tokenizer's vocabulary do not exist: vocab_size is the
+  // tokenizer's.
   //
   // RESOURCE_EXHAUSTED if the pool has too few free blocks, INVALID_ARGUMENT if
   // a token id or a length is out of range; then no sequence has changed.

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -19,6 +20,7 @@
 #include "common/base/status_macros.h"
 #include "common/kernels/kernels.h"
 #include "common/model/config.h"
+#include "common/model/draft_model.h"
 #include "common/model/engine.h"
 #include "common/model/engine_names.h"
 #include "common/model/float_control.h"
@@ -104,6 +106,27 @@ void AddModel(const ModelConfig& config,
   digest->UpdateSized(
       absl::string_view(reinterpret_cast<const char*>(rope_factors.data()),
                         rope_factors.size() * sizeof(float)));
+}
+
+void AddDraftModel(const DraftModelInfo& draft, Sha256* digest) {
+  digest->UpdateSized(draft.vocabulary_fingerprint);
+  digest->UpdateInt(static_cast<int64_t>(draft.head_token_ids.size()));
+  for (const int32_t id : draft.head_token_ids) digest->UpdateInt(id);
+}
+
+absl::StatusOr<std::optional<DraftModelInfo>> ReadDraftModel(
+    const GgufFile& file, const EngineOptions& options) {
+  SPECWIRE_ASSIGN_OR_RETURN(std::optional<DraftModelInfo> draft,
+                            ReadDraftModelInfo(file));
+  if (draft.has_value() && !options.allow_draft_model) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        file.path(),
+        ": is a draft model",
+        draft->target.empty() ? "" : " for ",
+        draft->target,
+        ", of use to a draft node only (--draft_model); it has no tokenizer"));
+  }
+  return draft;
 }
 
 // The kernels that the environment asks for, or else the best ones.
@@ -214,14 +237,59 @@ absl::Status InFile(const absl::Status& status, const GgufFile& file) {
                       absl::StrCat(file.path(), ": ", status.message()));
 }
 
+void LogLoaded(const ModelInfo& info,
+               const Backend& backend,
+               const EngineOptions& options,
+               int num_blocks,
+               absl::Time started) {
+  SPECWIRE_LOG(Info,
+               "loaded ",
+               info.name,
+               " (",
+               info.engine,
+               backend.kernels == nullptr
+                   ? ""
+                   : absl::StrCat(" on ", IsaName(backend.kernels->isa)),
+               ", ",
+               options.num_threads,
+               options.num_threads == 1 ? " thread, " : " threads, ",
+               info.num_layers,
+               " layers, ",
+               num_blocks,
+               " KV blocks) in ",
+               absl::FormatDuration(absl::Now() - started));
+  if (!info.draft.has_value()) return;
+  SPECWIRE_LOG(Info,
+               "draft model for ",
+               info.draft->target,
+               ": ",
+               info.num_logits(),
+               " of ",
+               info.vocab_size,
+               " tokens in its head, trained on ",
+               info.draft->training_tokens,
+               " tokens");
+}
+
 absl::StatusOr<std::unique_ptr<Engine>> Load(const GgufFile& file,
                                              const EngineOptions& options) {
   const absl::Time started = absl::Now();
-  SPECWIRE_ASSIGN_OR_RETURN(TokenizerModel tokenizer, ReadTokenizerModel(file));
+  SPECWIRE_ASSIGN_OR_RETURN(const std::optional<DraftModelInfo> draft,
+                            ReadDraftModel(file, options));
+  TokenizerModel tokenizer;
+  if (!draft.has_value()) {
+    SPECWIRE_ASSIGN_OR_RETURN(tokenizer, ReadTokenizerModel(file));
+  }
   SPECWIRE_ASSIGN_OR_RETURN(
-      const ModelConfig config,
-      ReadModelConfig(
-          file, static_cast<int>(tokenizer.tokens.size()), options.num_layers));
+      ModelConfig config,
+      ReadModelConfig(file,
+                      draft.has_value()
+                          ? draft->vocab_size
+                          : static_cast<int>(tokenizer.tokens.size()),
+                      options.num_layers));
+  if (draft.has_value() && !draft->head_token_ids.empty()) {
+    config.head_size = static_cast<int>(draft->head_token_ids.size());
+  }
   SPECWIRE_ASSIGN_OR_RETURN(const GgufWeights weights,
                             GgufWeights::Create(&file, config));
   SPECWIRE_ASSIGN_OR_RETURN(const Backend backend,
@@ -242,29 +310,16 @@ absl::StatusOr<std::unique_ptr<Engine>> Load(const GgufFile& file,
   info.num_layers = config.num_layers;
   info.max_model_len = capacity.max_model_len;
   info.eos_ids = config.eos_ids;
+  info.draft = draft;
 
   Sha256 digest;
   AddModel(config, tokenizer, *rope_factors, *ops, &digest);
+  if (draft.has_value()) AddDraftModel(*draft, &digest);
   auto transformer =
       Transformer::Create(config, weights, std::move(ops), &digest);
   if (!transformer.ok()) return InFile(transformer.status(), file);
   info.model_digest = digest.FinishHex();
-  SPECWIRE_LOG(Info,
-               "loaded ",
-               info.name,
-               " (",
-               info.engine,
-               backend.kernels == nullptr
-                   ? ""
-                   : absl::StrCat(" on ", IsaName(backend.kernels->isa)),
-               ", ",
-               options.num_threads,
-               options.num_threads == 1 ? " thread, " : " threads, ",
-               info.num_layers,
-               " layers, ",
-               capacity.num_blocks,
-               " KV blocks) in ",
-               absl::FormatDuration(absl::Now() - started));
+  LogLoaded(info, backend, options, capacity.num_blocks, started);
   return std::make_unique<TransformerEngine>(std::move(info),
                                              std::move(tokenizer),
                                              *std::move(transformer),

@@ -39,7 +39,7 @@ Transformer::Transformer(const ModelConfig& config, std::unique_ptr<Ops> ops)
   gate_up_ = activations(int64_t{2} * config.intermediate_size);
   selected_ = activations(config.hidden_size);
   // Not zeroed: most passes need a few rows of what is by far the largest.
-  logits_ = at::empty({Engine::kMaxRows, config.vocab_size}, at::kFloat);
+  logits_ = at::empty({Engine::kMaxRows, config.head_size}, at::kFloat);
 }
 
 absl::StatusOr<std::unique_ptr<Transformer>> Transformer::Create(
@@ -116,7 +116,7 @@ absl::Span<const float> Transformer::Forward(const Pass& pass,
     // silu(gate) * up is projected down and added to the state.  [rows, D]
     ops_->GatedLinearAdd(gate_up_, *layer.ffn_down, rows, hidden_);
   }
-  // The head over the final norm, for the wanted rows.  [wanted, V]
+  // The head over the final norm, for the wanted rows.  [wanted, H]
   const LinearWeight& head = head_ != nullptr ? *head_ : *embedding_;
   if (!pass.best_rows.empty()) {
     SelectRows(pass.best_rows);
@@ -130,7 +130,7 @@ absl::Span<const float> Transformer::Forward(const Pass& pass,
   ops_->NormLinear(selected_, final_norm_, head, wanted, logits_);
   return absl::MakeConstSpan(
       logits_.data_ptr<float>(),
-      static_cast<size_t>(wanted) * static_cast<size_t>(config_.vocab_size));
+      static_cast<size_t>(wanted) * static_cast<size_t>(config_.head_size));
 }
 
 void Transformer::SelectRows(absl::Span<const int> rows) {

@@ -29,7 +29,8 @@ class Transformer {
 
   // Computes a pass: writes its rows' keys and values to the cache, sets `best`
   // to the arg-max of its best_rows' logits (-1: none is a number) and returns
-  // the logits of its logit_rows, [logit_rows, V], valid until the next call.
+  // the logits of its logit_rows, [logit_rows, H], valid until the next call. H
+  // is the head's size.
   // REQUIRES: best.size() == best_rows.size(); 1 to Engine::kMaxRows rows;
   // tokens, positions and blocks are in range; earlier positions of each
   // sequence are in the cache.
@@ -68,7 +69,7 @@ class Transformer {
   at::Tensor attention_;  // Hq d
   at::Tensor gate_up_;    // 2 F
   at::Tensor selected_;   // D
-  at::Tensor logits_;     // V
+  at::Tensor logits_;     // H
 };
 
 }  // namespace specwire

@@ -39,6 +39,11 @@ TransformerEngine::TransformerEngine(ModelInfo info,
   }
 }
 
+int32_t TransformerEngine::HeadToken(int32_t row) const {
+  const absl::Span<const int32_t> ids = info_.head_token_ids();
+  return row < 0 || ids.empty() ? row : ids[static_cast<size_t>(row)];
+}
+
 absl::Status TransformerEngine::CheckTokens(const ForwardRun& run,
                                             int index) const {
   const std::string field = absl::StrCat("runs[", index, "].");
@@ -175,8 +180,7 @@ absl::StatusOr<absl::Span<const float>> TransformerEngine::Forward(
     rows_computed_ += pass.num_rows();
     auto next = best.begin();
     for (const ForwardRun& run : runs) {
-      std::copy_n(next, run.best.size(), run.best.begin());
-      next += static_cast<std::ptrdiff_t>(run.best.size());
+      for (int32_t& token : run.best) token = HeadToken(*next++);
     }
     return result;
   };

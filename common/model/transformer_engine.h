@@ -42,6 +42,8 @@ class TransformerEngine final : public Engine {
   // The sequences of the runs, all of which are found to be in order.
   absl::StatusOr<std::vector<PagedSequence*>> Check(
       absl::Span<const ForwardRun> runs) const;
+  // The token of a row of the head; -1 stays.
+  int32_t HeadToken(int32_t row) const;
   absl::Status CheckTokens(const ForwardRun& run, int index) const;
   absl::Status Reserve(absl::Span<const ForwardRun> runs,
                        absl::Span<PagedSequence* const> sequences);

@@ -90,6 +90,9 @@ absl::StatusOr<GgufWeights> GgufWeights::Create(const GgufFile* file,
   SPECWIRE_RETURN_IF_ERROR(weights.FindVocabularyMatrix(kEmbedding).status());
   SPECWIRE_RETURN_IF_ERROR(
       file->FindTensor(kFinalNorm, {config.hidden_size}).status());
+  if (config.head_size != config.vocab_size) {
+    SPECWIRE_RETURN_IF_ERROR(weights.FindHead().status());
+  }
   SPECWIRE_RETURN_IF_ERROR(weights.CheckLayerTensors());
   SPECWIRE_RETURN_IF_ERROR(weights.CheckNoOthers());
   return weights;
@@ -110,6 +113,25 @@ absl::StatusOr<const GgufTensor*> GgufWeights::FindVocabularyMatrix(
                                      " or more, ",
                                      config_.hidden_size,
                                      "]"));
+  }
+  return tensor;
+}
+
+absl::StatusOr<const GgufTensor*> GgufWeights::FindHead() const {
+  if (config_.head_size == config_.vocab_size) {
+    return FindVocabularyMatrix(kHead);
+  }
+  const GgufTensor* tensor = FindByName(*file_, kHead);
+  const std::vector<int64_t> shape = {config_.head_size, config_.hidden_size};
+  if (tensor == nullptr || tensor->shape != shape) {
+    return file_->Error(
+        absl::StrCat("tensor ", kHead),
+        absl::StrCat(tensor == nullptr ? "is absent; it must" : "must",
+                     " have the shape [",
+                     shape[0],
+                     ", ",
+                     shape[1],
+                     "], a row for each of specwire.draft.head_token_ids"));
   }
   return tensor;
 }
@@ -143,7 +165,7 @@ absl::Status GgufWeights::CheckNoOthers() const {
       continue;
     }
     if (name == kHead) {
-      SPECWIRE_RETURN_IF_ERROR(FindVocabularyMatrix(kHead).status());
+      SPECWIRE_RETURN_IF_ERROR(FindHead().status());
       continue;
     }
     const auto parsed = ParseLayerName(name);
@@ -168,20 +190,18 @@ absl::StatusOr<at::Tensor> GgufWeights::Vector(absl::string_view name) const {
   return vector;
 }
 
-absl::StatusOr<WeightMatrix> GgufWeights::VocabularyMatrix(
-    absl::string_view name) const {
-  SPECWIRE_ASSIGN_OR_RETURN(const GgufTensor* tensor,
-                            FindVocabularyMatrix(name));
-  // The tokenizer's rows are the first ones.
+WeightMatrix GgufWeights::FirstRows(const GgufTensor* tensor,
+                                    int num_rows) const {
   WeightMatrix matrix(config_.hidden_size);
-  for (int64_t row = 0; row < config_.vocab_size; ++row) {
-    matrix.Append(tensor, row);
-  }
+  for (int64_t row = 0; row < num_rows; ++row) matrix.Append(tensor, row);
   return matrix;
 }
 
 absl::StatusOr<WeightMatrix> GgufWeights::Embedding() const {
-  return VocabularyMatrix(kEmbedding);
+  SPECWIRE_ASSIGN_OR_RETURN(const GgufTensor* tensor,
+                            FindVocabularyMatrix(kEmbedding));
+  // The tokenizer's rows are the first ones.
+  return FirstRows(tensor, config_.vocab_size);
 }
 
 absl::StatusOr<at::Tensor> GgufWeights::FinalNorm() const {
@@ -192,8 +212,8 @@ absl::StatusOr<std::optional<WeightMatrix>> GgufWeights::Head() const {
   if (FindByName(*file_, kHead) == nullptr) {
     return std::optional<WeightMatrix>();
   }
-  SPECWIRE_ASSIGN_OR_RETURN(WeightMatrix head, VocabularyMatrix(kHead));
-  return std::optional<WeightMatrix>(std::move(head));
+  SPECWIRE_ASSIGN_OR_RETURN(const GgufTensor* tensor, FindHead());
+  return std::optional<WeightMatrix>(FirstRows(tensor, config_.head_size));
 }
 
 absl::Status GgufWeights::Append(absl::string_view name,

@@ -79,13 +79,13 @@ class GgufWeights {
                                             const ModelConfig& config);
 
   // [V, D]. Rows beyond the tokenizer's vocabulary are left out here and in
-  // Head.
+  // Head; a trimmed head has its own.
   absl::StatusOr<WeightMatrix> Embedding() const;
   // REQUIRES: 0 <= layer < num_layers.
   absl::StatusOr<LayerWeights> Layer(int layer) const;
   // [D].
   absl::StatusOr<at::Tensor> FinalNorm() const;
-  // [V, D]; nullopt if the embedding serves as the head.
+  // [H, D], H the head's size; nullopt if the embedding serves as the head.
   absl::StatusOr<std::optional<WeightMatrix>> Head() const;
   // What each rotary frequency is divided by, head_dim / 2 numbers; empty
   // where the file has none.
@@ -97,10 +97,13 @@ class GgufWeights {
 
   absl::StatusOr<const GgufTensor*> FindVocabularyMatrix(
       absl::string_view name) const;
+  // The file's own head, whole or trimmed.
+  absl::StatusOr<const GgufTensor*> FindHead() const;
   absl::Status CheckLayerTensors() const;
   absl::Status CheckNoOthers() const;
   absl::StatusOr<at::Tensor> Vector(absl::string_view name) const;
-  absl::StatusOr<WeightMatrix> VocabularyMatrix(absl::string_view name) const;
+  // The first `num_rows` rows of a tensor.
+  WeightMatrix FirstRows(const GgufTensor* tensor, int num_rows) const;
   // Appends all rows of a layer's tensor to a matrix.
   absl::Status Append(absl::string_view name,
                       int64_t rows,

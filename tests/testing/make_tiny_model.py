@@ -13,11 +13,15 @@ tensors as they are: `--layers 2` gives the first two layers of `--layers 3`,
 and `--noise 0.01` gives a model that mostly agrees with the one without, which
 makes a drafter that is good but not perfect.
 
+`--draft_head N` writes the same model as a draft model: without a tokenizer, and
+with a head of its own for N tokens only, whose rows are the embedding's.
+
 `--greedy N` also computes N greedy tokens in plain Python and prints their ids:
 an oracle for engines.
 """
 
 import argparse
+import hashlib
 import math
 import random
 import struct
@@ -47,7 +51,7 @@ CHAT_TEMPLATE = (
     "{% endif %}")
 
 NORMAL, CONTROL, UNUSED = 1, 3, 5
-U32, I32, F32, BOOL, STRING, ARRAY = 4, 5, 6, 7, 8, 9
+U32, I32, F32, BOOL, STRING, ARRAY, U64 = 4, 5, 6, 7, 8, 9, 10
 TYPE_F32, TYPE_Q8_0 = 0, 8
 ALIGNMENT = 32
 
@@ -91,6 +95,23 @@ def make_vocabulary(args):
     return tokens, types, order
 
 
+def fingerprint(tokens, types):
+    """Of a vocabulary: SHA-256 over id, bytes and kind of each token in use."""
+    def number(value):
+        return struct.pack("<q", value)
+
+    byte_of = {char: byte for byte, char in enumerate(byte_spellings())}
+    digest = hashlib.sha256()
+    for i, (token, kind) in enumerate(zip(tokens, types)):
+        if kind == UNUSED:
+            continue
+        data = (token.encode() if kind == CONTROL else
+                bytes(byte_of[char] for char in token))
+        digest.update(number(i) + number(len(data)) + data +
+                      number(int(kind == CONTROL)))
+    return digest.hexdigest()
+
+
 def gaussian_rows(args, name, rows, columns, deviation):
     generator = random.Random(f"{args.seed}/{name}")
     noise = random.Random(f"{args.seed}/{name}/noise")
@@ -112,6 +133,11 @@ def vocabulary_rows(args, name, order, deviation):
                           0.4 * deviation) +
             gaussian_rows(args, name + "/extra", args.extra_rows, WIDTH,
                           3 * deviation))
+
+
+def head_token_ids(args, tokens):
+    return sorted(random.Random(f"{args.seed}/head").sample(
+        range(len(tokens)), args.draft_head))
 
 
 def make_weights(args, order):
@@ -173,6 +199,23 @@ def array(key, kind, payloads):
 
 
 def metadata(args, tokens, types):
+    if args.draft_head > 0:
+        return shape(args, tokens) + [
+            text("general.description", "The tiny model with a trimmed head."),
+            text("specwire.draft.vocabulary_fingerprint",
+                 fingerprint(tokens, types)),
+            array("specwire.draft.head_token_ids", U32,
+                  [struct.pack("<I", i) for i in head_token_ids(args, tokens)]),
+            text("specwire.draft.target", "tiny"),
+            text("specwire.draft.target_digest", "0" * 64),
+            entry("specwire.draft.training_tokens", U64, struct.pack("<Q", 7)),
+            u32("specwire.draft.training_steps", 5),
+            text("specwire.draft.data", "noise"),
+        ]
+    return shape(args, tokens) + tokenizer(tokens, types)
+
+
+def shape(args, tokens):
     return [
         text("general.architecture", "llama"),
         text("general.name", args.name),
@@ -187,6 +230,11 @@ def metadata(args, tokens, types):
         f32("llama.rope.freq_base", ROPE_BASE),
         u32("llama.rope.dimension_count", HEAD_DIM),
         u32("llama.vocab_size", len(tokens) + args.extra_rows),
+    ]
+
+
+def tokenizer(tokens, types):
+    return [
         text("tokenizer.ggml.model", "gpt2"),
         text("tokenizer.ggml.pre", "smollm"),
         array("tokenizer.ggml.tokens", STRING, [string(t) for t in tokens]),
@@ -337,6 +385,8 @@ def main():
                         help="embedding rows beyond the tokenizer's tokens")
     parser.add_argument("--permute_vocab", action="store_true",
                         help="the same model with its ordinary ids shuffled")
+    parser.add_argument("--draft_head", type=int, default=0, metavar="N",
+                        help="a draft model, with N tokens in its head")
     parser.add_argument("--noise", type=float, default=0.0,
                         help="deviation of noise added to each matrix value")
     parser.add_argument("--greedy", type=int, default=0, metavar="N",
@@ -347,6 +397,9 @@ def main():
 
     tokens, types, order = make_vocabulary(args)
     weights = make_weights(args, order)
+    if args.draft_head > 0:
+        weights["output.weight"] = [weights["token_embd.weight"][i]
+                                    for i in head_token_ids(args, tokens)]
     write_model(args, tokens, types, weights)
     if args.greedy > 0:
         prompt = [int(i) for i in args.prompt.split(",")]

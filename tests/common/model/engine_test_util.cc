@@ -58,7 +58,7 @@ std::vector<LogitRow> Compute(Engine& engine,
   EXPECT_TRUE(logits.ok()) << logits.status();
   std::vector<LogitRow> rows;
   if (logits.ok()) {
-    const auto width = static_cast<size_t>(engine.info().vocab_size);
+    const auto width = static_cast<size_t>(engine.info().num_logits());
     for (size_t i = 0; i < logits->size(); i += width) {
       const auto row = logits->subspan(i, width);
       rows.emplace_back(row.begin(), row.end());

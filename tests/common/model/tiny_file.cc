@@ -66,10 +66,15 @@ std::string TinyFile::Build() const {
   for (const auto& [key, value] : strings) {
     writer.AddString(key, value);
   }
-  writer.AddStringArray("tokenizer.ggml.tokens", tokens);
-  writer.AddStringArray("tokenizer.ggml.merges", merges);
-  writer.AddIntArray(
-      "tokenizer.ggml.token_type", GgufValueType::kInt32, token_types);
+  for (const auto& [key, value] : int_arrays) {
+    writer.AddIntArray(key, GgufValueType::kUint32, value);
+  }
+  if (!tokens.empty()) {
+    writer.AddStringArray("tokenizer.ggml.tokens", tokens);
+    writer.AddStringArray("tokenizer.ggml.merges", merges);
+    writer.AddIntArray(
+        "tokenizer.ggml.token_type", GgufValueType::kInt32, token_types);
+  }
   for (const auto& [name, tensor] : tensors) {
     writer.AddTensor(name, tensor.type, tensor.shape, tensor.data);
   }

@@ -33,6 +33,9 @@ struct TinyFile {
   std::map<std::string, int64_t> ints;
   std::map<std::string, float> floats;
   std::map<std::string, std::string> strings;
+  // Of U32.
+  std::map<std::string, std::vector<int64_t>> int_arrays;
+  // Without tokens the file has none of these three lists.
   std::vector<std::string> tokens;
   std::vector<int64_t> token_types;
   std::vector<std::string> merges;
