@@ -102,7 +102,7 @@ class Batch {
       for (const Sequence* sequence : left) {
         tasks.push_back({.sequence = sequence->drafter.get(),
                          .path = sequence->path,
-                         .max_tokens = run_length});
+                         .limits = {.max_tokens = run_length}});
       }
       drafter_->Propose(absl::MakeSpan(tasks));
       std::vector<Sequence*> unfinished;
@@ -129,6 +129,7 @@ class Batch {
 void Run(Options options) {
   for (const int threads : options.threads) {
     options.engine.num_threads = threads;
+    options.engine.allow_draft_model = true;
     auto engine = LoadEngine(options.model, options.engine);
     if (!engine.ok()) Fail(engine.status());
     const int vocab_size = (*engine)->info().vocab_size;

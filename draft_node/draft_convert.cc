@@ -88,6 +88,7 @@ absl::StatusOr<OpenDraft> FromProto(const v1::DraftOpen& message) {
   open.prompt_length = message.prompt_length();
   open.run_length = message.run_length();
   open.window = message.window();
+  open.min_survival = message.min_survival();
   open.priority = message.priority();
   return open;
 }
@@ -112,6 +113,7 @@ DraftTune FromProto(const v1::DraftTune& message) {
   DraftTune tune;
   if (message.has_run_length()) tune.run_length = message.run_length();
   if (message.has_window()) tune.window = message.window();
+  if (message.has_min_survival()) tune.min_survival = message.min_survival();
   return tune;
 }
 

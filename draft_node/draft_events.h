@@ -30,6 +30,7 @@ struct OpenDraft {
   int prompt_length = 0;
   int run_length = 0;
   int window = 0;
+  float min_survival = 0;
   DraftSequenceParams params;
   // Higher runs first.
   int32_t priority = 0;
@@ -53,8 +54,9 @@ struct Rewind {
 
 // New settings; absent fields stay.
 struct DraftTune {
-  std::optional<int> run_length;
-  std::optional<int> window;
+  std::optional<int> run_length = std::nullopt;
+  std::optional<int> window = std::nullopt;
+  std::optional<float> min_survival = std::nullopt;
 };
 
 // What a stream may tell its sequence.

@@ -28,6 +28,13 @@ absl::Status CheckRun(const absl::StatusOr<DraftRun>& run, int max_tokens) {
                      " tokens where it was asked for at most ",
                      max_tokens));
   }
+  if (!run->survival.empty() && run->survival.size() != run->tokens.size()) {
+    return absl::InternalError(absl::StrCat("the drafter gave ",
+                                            run->survival.size(),
+                                            " survivals for ",
+                                            run->tokens.size(),
+                                            " tokens"));
+  }
   if (!run->q.empty() && run->q.size() != run->tokens.size()) {
     return absl::InternalError(absl::StrCat("the drafter gave ",
                                             run->q.size(),
@@ -82,7 +89,8 @@ void DrafterThread::OnEvent(StreamId stream, DraftEvent event) {
   } else if (const auto* rewind = std::get_if<Rewind>(&event)) {
     status = sequence->path.OnRewind(rewind->position);
   } else if (const auto* tune = std::get_if<DraftTune>(&event)) {
-    status = sequence->path.OnTune(tune->run_length, tune->window);
+    status = sequence->path.OnTune(
+        tune->run_length, tune->window, tune->min_survival);
   } else {
     sequence->peer_done = true;
   }
@@ -95,7 +103,8 @@ void DrafterThread::OnOpen(StreamId stream, OpenDraft open) {
                                                    open.prompt_length,
                                                    open.run_length,
                                                    open.window,
-                                                   open.params.rule);
+                                                   open.params.rule,
+                                                   open.min_survival);
   if (!path.ok()) {
     worker_.Release(stream);
     open.sink->Finish(path.status());
@@ -126,12 +135,12 @@ absl::Duration DrafterThread::Work() {
   std::vector<DraftTask> tasks;
   for (Sequence* sequence : next) {
     sequence->turn.last = ++num_turns_;
-    const int max_tokens = SendReady(sequence);
-    if (max_tokens < 1) continue;
+    const std::optional<DraftLimits> limits = SendReady(sequence);
+    if (!limits.has_value()) continue;
     drafting.push_back(sequence);
     tasks.push_back({.sequence = sequence->drafter.get(),
                      .path = sequence->path.path(),
-                     .max_tokens = max_tokens});
+                     .limits = *limits});
   }
   if (!tasks.empty()) Draft(absl::MakeSpan(tasks));
   for (size_t i = 0; i < tasks.size(); ++i) {
@@ -157,27 +166,31 @@ std::vector<DrafterThread::Sequence*> DrafterThread::NextSequences() {
   return next;
 }
 
-int DrafterThread::SendReady(Sequence* sequence) {
+std::optional<DraftLimits> DrafterThread::SendReady(Sequence* sequence) {
   while (true) {
     const DraftPath::Work work = sequence->path.NextWork();
     switch (work.kind) {
       case DraftPath::Work::Kind::kNone:
         sequence->has_work = false;
         if (sequence->peer_done) End(sequence, absl::OkStatus());
-        return 0;
+        return std::nullopt;
       case DraftPath::Work::Kind::kSend:
         if (!sequence->sink->Send(work.proposal)) {
           Erase(sequence->stream);
-          return 0;
+          return std::nullopt;
         }
         ++progress_;
         break;
       case DraftPath::Work::Kind::kDraft: {
         const int max_model_len = drafter_->max_model_len();
-        if (max_model_len <= 0) return work.max_tokens;
+        if (max_model_len <= 0) return work.limits;
         const int room =
             max_model_len - static_cast<int>(sequence->path.path().size());
-        if (room > 0) return std::min(work.max_tokens, room);
+        if (room > 0) {
+          return DraftLimits{
+              .max_tokens = std::min(work.limits.max_tokens, room),
+              .min_survival = work.limits.min_survival};
+        }
         // Out of context is no error: there is nothing to propose.
         sequence->path.OnDrafted({});
         break;
@@ -223,7 +236,8 @@ void DrafterThread::OnResult(Sequence* sequence, DraftTask task) {
   // There is more to compute, in its next turn.
   if (!task.result.has_value()) return;
   absl::StatusOr<DraftRun> run = *std::move(task.result);
-  if (absl::Status status = CheckRun(run, task.max_tokens); !status.ok()) {
+  if (absl::Status status = CheckRun(run, task.limits.max_tokens);
+      !status.ok()) {
     return End(sequence, std::move(status));
   }
   sequence->path.OnDrafted(*std::move(run));

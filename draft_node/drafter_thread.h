@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/container/btree_map.h"
@@ -82,9 +83,9 @@ class DrafterThread final : private StreamWorker<DraftEvent>::Client {
   void OnOpen(StreamId stream, OpenDraft open);
   // Those whose turn it is.
   std::vector<Sequence*> NextSequences();
-  // Sends what there is to send, and returns how many tokens are to be drafted
-  // then; 0 if none, and then the sequence may have gone.
-  int SendReady(Sequence* sequence);
+  // Sends what there is to send, and returns within which limits there is to be
+  // drafted then; none if nothing, and then the sequence may have gone.
+  std::optional<DraftLimits> SendReady(Sequence* sequence);
   // Has the drafter work for the tasks. One that throws fails those only whose
   // tasks make it throw.
   void Draft(absl::Span<DraftTask> tasks);

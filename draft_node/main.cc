@@ -13,6 +13,7 @@
 #include "common/metrics/names.h"
 #include "common/model/engine_names.h"
 #include "common/rpc/node_main.h"
+#include "draft_node/draft_time.h"
 #include "draft_node/drafter_thread.h"
 #include "draft_node/make_drafter.h"
 #include "draft_node/service.h"
@@ -30,8 +31,10 @@ void AddFlags(CLI::App* app, Flags* flags) {
   app->add_option(
          "--drafter",
          flags->drafter.name,
-         "what drafts: ngram (prompt lookup), model (a causal LM); for "
-         "tests: oracle, adversarial (the target's own file), random, "
+         "what drafts: ngram (prompt lookup), suffix (lookup with counts, in "
+         "earlier output too), model (a causal LM), hybrid (suffix or model, "
+         "whichever may be expected to do better); for tests: oracle, "
+         "adversarial (the target's own file), random, "
          "synthetic (made up)")
       ->required();
   app->add_option("--draft_model",
@@ -45,10 +48,6 @@ void AddFlags(CLI::App* app, Flags* flags) {
                   flags->drafter.engine.num_layers,
                   "only the first N layers of the model, with its own final "
                   "norm and head; 0: all")
-      ->capture_default_str();
-  app->add_option("--min_confidence",
-                  flags->drafter.min_confidence,
-                  "model: end a run before a token less likely than this")
       ->capture_default_str();
   app->add_option("--kv_cache_mib",
                   flags->drafter.engine.kv_cache_mib,
@@ -92,11 +91,15 @@ absl::Status Serve(const Flags& flags, const NodeOptions& options) {
       absl::Microseconds(flags.synthetic_delay_us);
   SPECWIRE_ASSIGN_OR_RETURN(const std::unique_ptr<Drafter> drafter,
                             MakeDrafter(drafter_options));
+  SPECWIRE_ASSIGN_OR_RETURN(const int64_t draft_token_ns,
+                            MeasureDraftTokenNs(drafter.get()));
   SPECWIRE_LOG(Info,
                "drafter ",
                drafter->name(),
                ", max_num_sequences ",
-               flags.max_num_sequences);
+               flags.max_num_sequences,
+               ", nanoseconds per draft token ",
+               draft_token_ns);
 
   MetricsRegistry registry(MetricLabels{{metric::kNodeRole, "draft"}});
   AddBuildInfo(&registry);
@@ -107,7 +110,7 @@ absl::Status Serve(const Flags& flags, const NodeOptions& options) {
         return thread.num_sequences();
       });
   AddKvCacheGauge(drafter.get(), &registry);
-  DraftServiceImpl service(*drafter, &thread);
+  DraftServiceImpl service(*drafter, &thread, draft_token_ns);
   thread.Start();
 
   NodeParts parts;

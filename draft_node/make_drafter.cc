@@ -9,8 +9,10 @@
 #include "common/drafting/drafter_names.h"
 #include "common/drafting/ngram.h"
 #include "common/drafting/random.h"
+#include "common/drafting/suffix.h"
 #include "common/model/engine_names.h"
 #include "common/text/tokenizer.h"
+#include "draft_node/hybrid_drafter.h"
 #include "draft_node/model_drafter.h"
 
 namespace specwire::draft {
@@ -25,16 +27,8 @@ absl::Status CheckDrafterOptions(const DrafterOptions& options) {
   }
   if (options.engine.num_layers > 0 && !kind.takes_layers) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "--draft_layers: belongs to the drafter model, not to ", options.name));
-  }
-  if (!(options.min_confidence >= 0 && options.min_confidence < 1)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--min_confidence: ", options.min_confidence, " is not in [0, 1)"));
-  }
-  if (options.min_confidence > 0 && options.name != kModelDrafter) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--min_confidence: belongs to the drafter model, not to ",
-                     options.name));
+        "--draft_layers: belongs to the drafters model and hybrid, not to ",
+        options.name));
   }
   if (options.name == kSyntheticDrafter) {
     SPECWIRE_RETURN_IF_ERROR(
@@ -62,6 +56,9 @@ absl::StatusOr<std::unique_ptr<Drafter>> MakeDrafter(
   if (options.name == kNgramDrafter) {
     return NgramDrafter::Create(NgramOptions());
   }
+  if (options.name == kSuffixDrafter) {
+    return SuffixDrafter::Create(SuffixOptions());
+  }
   if (options.name == kRandomDrafter) {
     return std::make_unique<RandomDrafter>();
   }
@@ -73,8 +70,10 @@ absl::StatusOr<std::unique_ptr<Drafter>> MakeDrafter(
     synthetic.vocabulary_fingerprint = tokenizer->fingerprint();
     return std::make_unique<SyntheticDrafter>(std::move(synthetic));
   }
+  EngineOptions engine_options = options.engine;
+  engine_options.allow_draft_model = true;
   SPECWIRE_ASSIGN_OR_RETURN(std::unique_ptr<Engine> engine,
-                            LoadEngine(options.model, options.engine));
+                            LoadEngine(options.model, engine_options));
   SPECWIRE_LOG(Info,
                "model ",
                engine->info().name,
@@ -93,9 +92,15 @@ absl::StatusOr<std::unique_ptr<Drafter>> MakeDrafter(
                " KV blocks of ",
                engine->kv_block_size(),
                " tokens");
-  return ModelDrafter::Create(
-      std::move(engine),
-      {.name = options.name, .min_confidence = options.min_confidence});
+  if (options.name != kHybridDrafter) {
+    return ModelDrafter::Create(std::move(engine), {.name = options.name});
+  }
+  SPECWIRE_ASSIGN_OR_RETURN(
+      std::unique_ptr<ModelDrafter> model,
+      ModelDrafter::Create(std::move(engine), ModelDrafterOptions()));
+  SPECWIRE_ASSIGN_OR_RETURN(std::unique_ptr<SuffixDrafter> lookup,
+                            SuffixDrafter::Create(SuffixOptions()));
+  return std::make_unique<HybridDrafter>(std::move(lookup), std::move(model));
 }
 
 }  // namespace specwire::draft

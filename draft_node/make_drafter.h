@@ -17,9 +17,7 @@ struct DrafterOptions {
   std::string name;
   // Model file, for drafters that have a model.
   std::string model;
-  // Where a model drafter ends a run; see ModelDrafterOptions.
-  float min_confidence = 0;
-  // How the model is loaded; num_layers serves `model` only.
+  // How the model is loaded; num_layers serves `model` and `hybrid` only.
   EngineOptions engine;
   // Whether `synthetic` is allowed, and how it drafts; its fingerprint is found
   // by MakeDrafter.

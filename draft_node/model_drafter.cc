@@ -4,10 +4,11 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/drafting/drafter_names.h"
 #include "common/text/tokenizer.h"
 #include "draft_node/pass_rows.h"
-#include "draft_node/token_chooser.h"
 
 namespace specwire::draft {
 namespace {
@@ -17,15 +18,34 @@ bool IsIdle(const ModelSequence& sequence, int64_t pass) {
   return sequence.last_pass() < pass && sequence.num_blocks() > 0;
 }
 
+absl::StatusOr<std::string> FingerprintOf(const Engine& engine) {
+  const auto& draft = engine.info().draft;
+  if (draft.has_value()) return draft->vocabulary_fingerprint;
+  SPECWIRE_ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer,
+                            Tokenizer::Create(engine.tokenizer_model()));
+  return tokenizer->fingerprint();
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ModelDrafter>> ModelDrafter::Create(
     std::unique_ptr<Engine> engine, ModelDrafterOptions options) {
-  SPECWIRE_ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer,
-                            Tokenizer::Create(engine->tokenizer_model()));
+  SPECWIRE_ASSIGN_OR_RETURN(std::string fingerprint, FingerprintOf(*engine));
+  if (engine->info().draft.has_value() && options.name != kModelDrafter) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the drafter ",
+                     options.name,
+                     " needs the target's own file, and ",
+                     engine->info().name,
+                     " is a draft model"));
+  }
+  if (options.name == kAdversarialDrafter && engine->info().vocab_size < 2) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the drafter ", options.name, " needs a vocabulary of 2 tokens"));
+  }
   // The constructor is private.
   return std::unique_ptr<ModelDrafter>(new ModelDrafter(
-      std::move(engine), std::move(options), tokenizer->fingerprint()));
+      std::move(engine), std::move(options), std::move(fingerprint)));
 }
 
 ModelDrafter::ModelDrafter(std::unique_ptr<Engine> engine,
@@ -33,20 +53,36 @@ ModelDrafter::ModelDrafter(std::unique_ptr<Engine> engine,
                            std::string fingerprint)
     : engine_(std::move(engine)),
       options_(std::move(options)),
-      vocabulary_fingerprint_(std::move(fingerprint)) {}
+      vocabulary_fingerprint_(std::move(fingerprint)),
+      head_(engine_->info().head_token_ids()) {}
+
+AcceptanceEstimate* ModelDrafter::EstimateFor(
+    const DraftSequenceParams& params) {
+  // The oracle is right, and the adversary wrong, by their own account.
+  if (options_.name != kModelDrafter) return nullptr;
+  if (params.rule == AcceptanceRule::kRatio) return &ratio_estimate_;
+  return params.sampling.temperature < kGreedyTemperature ? &greedy_estimate_
+                                                          : &coupled_estimate_;
+}
 
 std::unique_ptr<DraftSequence> ModelDrafter::NewSequence(
     const DraftSequenceParams& params) {
   std::unique_ptr<TokenChooser> chooser;
-  if (options_.name == "adversarial") {
+  if (options_.name == kAdversarialDrafter) {
     chooser = MakeAdversarialChooser(params, engine_->info().vocab_size);
   } else if (params.rule == AcceptanceRule::kRatio) {
-    chooser = MakeRatioChooser(params, options_.min_confidence);
+    chooser = MakeRatioChooser(params, &head_);
+  } else if (options_.name == kOracleDrafter) {
+    chooser = MakeOracleChooser(params);
   } else {
-    chooser = MakeCoupledChooser(params, options_.min_confidence);
+    chooser = MakeCoupledChooser(params, &head_);
   }
-  return std::make_unique<ModelSequence>(
-      this, engine_.get(), params, std::move(chooser), &sequences_);
+  return std::make_unique<ModelSequence>(this,
+                                         engine_.get(),
+                                         params,
+                                         std::move(chooser),
+                                         EstimateFor(params),
+                                         &sequences_);
 }
 
 DraftPass ModelDrafter::Propose(absl::Span<DraftTask> tasks) {
@@ -66,7 +102,7 @@ std::vector<ModelDrafter::Step> ModelDrafter::PlanSteps(
   std::vector<Step> active;
   for (DraftTask& task : tasks) {
     auto* const sequence = static_cast<ModelSequence*>(task.sequence);
-    sequence->Begin(task.path, task.max_tokens, num_passes_);
+    sequence->Begin(task.path, task.limits, num_passes_);
     active.push_back({.task = &task, .sequence = sequence});
   }
   int64_t promised = 0;
@@ -131,11 +167,11 @@ void ModelDrafter::Compute(absl::Span<Step> steps) {
     for (Step& step : steps) Compute(absl::MakeSpan(&step, 1));
     return;
   }
-  const auto vocab_size = static_cast<size_t>(engine_->info().vocab_size);
+  const auto num_logits = static_cast<size_t>(engine_->info().num_logits());
   size_t begin = 0;
   for (Step& step : steps) {
     if (step.rows.num_logits == 0) continue;
-    const size_t size = step.rows.best.empty() ? vocab_size : 0;
+    const size_t size = step.rows.best.empty() ? num_logits : 0;
     OnLogits(&step, logits->subspan(begin, size));
     begin += size;
   }

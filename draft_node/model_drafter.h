@@ -11,16 +11,15 @@
 #include "absl/types/span.h"
 #include "common/drafting/drafter.h"
 #include "common/model/engine.h"
+#include "draft_node/acceptance_estimate.h"
 #include "draft_node/model_sequence.h"
+#include "draft_node/token_chooser.h"
 
 namespace specwire::draft {
 
 struct ModelDrafterOptions {
   // "model", "oracle" or "adversarial".
   std::string name = "model";
-  // A run ends before the first token that the model holds less likely than
-  // this, in [0, 1); 0 never ends one.
-  float min_confidence = 0;
 };
 
 // Drafts with a causal language model: it chooses tokens as the target does, by
@@ -36,6 +35,11 @@ struct ModelDrafterOptions {
 // with each token the distribution that they drew it from; the adversary's
 // tokens are accepted as seldom as the target draws them.
 //
+// The model may be a draft model whose head is trimmed: it proposes tokens of
+// its head only. `model` says how likely its runs survive: by the model's
+// probabilities, and by how often tokens of such a probability were accepted,
+// in all of its sequences.
+//
 // One Propose is one engine pass for all tasks, which advance in step: a token
 // each, or a part of what they have to catch up on. What is proposed does not
 // depend on what else is in the passes.
@@ -50,7 +54,8 @@ class ModelDrafter final : public Drafter {
  public:
   static constexpr int kMaxBatch = 64;
 
-  // INVALID_ARGUMENT if the engine's tokenizer is not one that we implement.
+  // INVALID_ARGUMENT if the engine's tokenizer is not one that we implement, or
+  // if a name that wants the target's own file is given another.
   static absl::StatusOr<std::unique_ptr<ModelDrafter>> Create(
       std::unique_ptr<Engine> engine, ModelDrafterOptions options);
 
@@ -87,6 +92,7 @@ class ModelDrafter final : public Drafter {
                ModelDrafterOptions options,
                std::string fingerprint);
 
+  AcceptanceEstimate* EstimateFor(const DraftSequenceParams& params);
   // Those tasks that need a pass, with their rows in it; the others have their
   // results.
   std::vector<Step> PlanSteps(absl::Span<DraftTask> tasks);
@@ -106,6 +112,11 @@ class ModelDrafter final : public Drafter {
   const std::unique_ptr<Engine> engine_;
   const ModelDrafterOptions options_;
   const std::string vocabulary_fingerprint_;
+  DraftHead head_;
+  // What probabilities mean is another thing where noise decides.
+  AcceptanceEstimate greedy_estimate_;
+  AcceptanceEstimate coupled_estimate_;
+  AcceptanceEstimate ratio_estimate_;
   int64_t num_passes_ = 0;
   // Those that live, the oldest first.
   std::vector<ModelSequence*> sequences_;

@@ -2,7 +2,6 @@
 #include "draft_node/model_sequence.h"
 
 #include <algorithm>
-#include <optional>
 #include <utility>
 
 #include "common/base/round_up.h"
@@ -10,6 +9,10 @@
 
 namespace specwire::draft {
 namespace {
+
+// Tokens of a path that lie so far before its end count as the target's own:
+// few drafters work further ahead.
+constexpr size_t kSettledBehind = 32;
 
 int64_t BlocksFor(int64_t length, int64_t block_size) {
   return DivideUp(length, block_size);
@@ -29,12 +32,14 @@ ModelSequence::ModelSequence(Drafter* drafter,
                              Engine* engine,
                              const DraftSequenceParams& params,
                              std::unique_ptr<TokenChooser> chooser,
+                             AcceptanceEstimate* estimate,
                              std::vector<ModelSequence*>* all)
     : drafter_(drafter),
       engine_(engine),
       rule_(params.rule),
       salt_(params.tenant_salt),
       chooser_(std::move(chooser)),
+      estimate_(estimate),
       all_(all) {
   all_->push_back(this);
 }
@@ -44,8 +49,8 @@ ModelSequence::~ModelSequence() {
 }
 
 absl::StatusOr<DraftRun> ModelSequence::Propose(absl::Span<const int32_t> path,
-                                                int max_tokens) {
-  DraftTask task = {.sequence = this, .path = path, .max_tokens = max_tokens};
+                                                const DraftLimits& limits) {
+  DraftTask task = {.sequence = this, .path = path, .limits = limits};
   while (!task.result.has_value()) {
     drafter_->Propose(absl::MakeSpan(&task, 1));
   }
@@ -53,11 +58,13 @@ absl::StatusOr<DraftRun> ModelSequence::Propose(absl::Span<const int32_t> path,
 }
 
 void ModelSequence::Begin(absl::Span<const int32_t> path,
-                          int max_tokens,
+                          const DraftLimits& limits,
                           int64_t pass) {
   last_pass_ = pass;
   const size_t common = CommonLength(text_, path);
-  asked_end_ = path.size() + static_cast<size_t>(max_tokens);
+  JudgeGuesses(path, common);
+  asked_end_ = path.size() + static_cast<size_t>(limits.max_tokens);
+  min_survival_ = static_cast<double>(limits.min_survival);
   const bool goes_on =
       common == path.size() && common >= path_length_ && common < text_.size();
   if (goes_on) {
@@ -78,9 +85,36 @@ void ModelSequence::Begin(absl::Span<const int32_t> path,
     tokens_.clear();
     end_ = asked_end_;
   }
+  DropGuessesFrom(text_.size());
   path_length_ = path.size();
   // The last token is computed anew in any case, for its logits.
   FitCache(goes_on ? text_.size() - 1 : std::min(common, path.size() - 1));
+}
+
+void ModelSequence::JudgeGuesses(absl::Span<const int32_t> path,
+                                 size_t common) {
+  // Where path and text differ the target has spoken: on all up to there.
+  const bool differ = common < std::min(text_.size(), path.size());
+  size_t settled = 0;
+  if (differ) {
+    settled = common + 1;
+  } else if (path.size() > kSettledBehind) {
+    settled = path.size() - kSettledBehind;
+  }
+  auto guess = guesses_.begin();
+  for (; guess != guesses_.end() && guess->position < settled; ++guess) {
+    estimate_->Observe(guess->probability,
+                       path[guess->position] == guess->token);
+  }
+  guesses_.erase(guesses_.begin(), guess);
+  // The others are guesses behind what was wrong.
+  if (differ) guesses_.clear();
+}
+
+void ModelSequence::DropGuessesFrom(size_t position) {
+  while (!guesses_.empty() && guesses_.back().position >= position) {
+    guesses_.pop_back();
+  }
 }
 
 void ModelSequence::FitCache(size_t length) {
@@ -116,12 +150,21 @@ ForwardRun ModelSequence::Rows(int count, int32_t* best) {
 }
 
 absl::StatusOr<bool> ModelSequence::Take(const LogitRow& row) {
+  RunToken next;
   SPECWIRE_ASSIGN_OR_RETURN(
-      std::optional<DraftToken> chosen,
-      chooser_->Choose(row, {.settled = path(), .run = run()}));
-  if (!chosen.has_value()) return false;
-  text_.push_back(chosen->token);
-  tokens_.push_back(*std::move(chosen));
+      next.draft, chooser_->Choose(row, {.settled = path(), .run = run()}));
+  if (estimate_ != nullptr) {
+    DropGuessesFrom(text_.size());
+    guesses_.push_back({.position = text_.size(),
+                        .token = next.draft.token,
+                        .probability = next.draft.probability});
+    next.chance = estimate_->Chance(next.draft.probability);
+    double survival = next.chance;
+    for (const RunToken& token : tokens_) survival *= token.chance;
+    if (survival < min_survival_) return false;
+  }
+  text_.push_back(next.draft.token);
+  tokens_.push_back(std::move(next));
   while (chooser_->repeats() && !complete()) {
     text_.push_back(text_.back());
     tokens_.push_back(tokens_.back());
@@ -133,13 +176,13 @@ DraftRun ModelSequence::End() {
   DraftRun result;
   const absl::Span<const int32_t> tokens = run();
   result.tokens.assign(tokens.begin(), tokens.end());
-  double confidence = 1;
-  for (DraftToken& token : tokens_) {
-    confidence *= token.confidence;
-    if (!token.q.token_ids.empty()) result.q.push_back(std::move(token.q));
-  }
-  if (chooser_->estimates() && !tokens.empty()) {
-    result.confidence = static_cast<float>(confidence);
+  double survival = 1;
+  for (auto& [draft, chance] : tokens_) {
+    survival *= chance;
+    if (estimate_ != nullptr) {
+      result.survival.push_back(static_cast<float>(survival));
+    }
+    if (!draft.q.token_ids.empty()) result.q.push_back(std::move(draft.q));
   }
   result.more = complete() && end_ < asked_end_;
   tokens_.clear();

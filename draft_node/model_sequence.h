@@ -11,6 +11,7 @@
 #include "absl/types/span.h"
 #include "common/drafting/drafter.h"
 #include "common/model/engine.h"
+#include "draft_node/acceptance_estimate.h"
 #include "draft_node/token_chooser.h"
 
 namespace specwire::draft {
@@ -19,6 +20,8 @@ namespace specwire::draft {
 // being made behind it, and the model's cache of both. Each time it is asked it
 // takes up the path that it is given: what that has in common with what was
 // there before is kept, of the cache and of the run, the rest is rolled back.
+// What has become of its earlier tokens shows in the path, too, and goes into
+// the estimate of what becomes of the next ones.
 //
 // Use: Begin; then, until complete() or GoesOn() is false, compute Rows() and
 // hand the last row's logits to Take(); then End().
@@ -27,11 +30,13 @@ namespace specwire::draft {
 // Lifetime: must not outlive drafter, engine and `all`.
 class ModelSequence final : public DraftSequence {
  public:
-  // Enters itself into `all`, in the order of creation, until it ends.
+  // Enters itself into `all`, in the order of creation, until it ends. Without
+  // `estimate` it says nothing of its tokens' survival.
   ModelSequence(Drafter* drafter,
                 Engine* engine,
                 const DraftSequenceParams& params,
                 std::unique_ptr<TokenChooser> chooser,
+                AcceptanceEstimate* estimate,
                 std::vector<ModelSequence*>* all);
   ~ModelSequence() override;
   ModelSequence(const ModelSequence&) = delete;
@@ -39,13 +44,15 @@ class ModelSequence final : public DraftSequence {
 
   // Alone, to the run's end.
   absl::StatusOr<DraftRun> Propose(absl::Span<const int32_t> path,
-                                   int max_tokens) override;
+                                   const DraftLimits& limits) override;
 
   // Takes up the path in the drafter's pass of that number. A run under way
   // goes on if the path has not left it, and ends where it was to end. Takes
   // over what the prefix cache has if nothing is cached yet.
-  // REQUIRES: path is not empty, max_tokens >= 1.
-  void Begin(absl::Span<const int32_t> path, int max_tokens, int64_t pass);
+  // REQUIRES: path is not empty, limits.max_tokens >= 1.
+  void Begin(absl::Span<const int32_t> path,
+             const DraftLimits& limits,
+             int64_t pass);
 
   // Path and run, in tokens.
   int length() const { return static_cast<int>(text_.size()); }
@@ -65,8 +72,9 @@ class ModelSequence final : public DraftSequence {
   // of it in `best`, is wanted if they are all there are.
   // REQUIRES: since Begin, 1 <= count <= behind().
   ForwardRun Rows(int count, int32_t* best);
-  // Takes what the model says after path and run: one more token, or the run
-  // ends (false). REQUIRES: behind() tokens were computed.
+  // Takes what the model says after path and run: one more token. Whether the
+  // run goes on; it ends before a token that survives too seldom. REQUIRES:
+  // behind() tokens were computed.
   absl::StatusOr<bool> Take(const LogitRow& row);
 
   // Hands over the run.
@@ -75,12 +83,30 @@ class ModelSequence final : public DraftSequence {
   void DropCache() { kv_.reset(); }
 
  private:
+  // A token of the run, and the chance that it is accepted if all before it
+  // are.
+  struct RunToken {
+    DraftToken draft;
+    double chance = 1;
+  };
+  // A token that was chosen, whether it was proposed or not, until it shows
+  // what the target chose in its place.
+  struct Guess {
+    size_t position = 0;
+    int32_t token = 0;
+    double probability = 0;
+  };
+
   absl::Span<const int32_t> path() const {
     return absl::MakeConstSpan(text_).first(path_length_);
   }
   absl::Span<const int32_t> run() const {
     return absl::MakeConstSpan(text_).subspan(path_length_);
   }
+  // Looks up in the path, which has `common` tokens in common with text_, what
+  // became of the guesses.
+  void JudgeGuesses(absl::Span<const int32_t> path, size_t common);
+  void DropGuessesFrom(size_t position);
   // Makes the cache hold nothing but the first `length` tokens at most.
   void FitCache(size_t length);
 
@@ -89,6 +115,8 @@ class ModelSequence final : public DraftSequence {
   const AcceptanceRule rule_;
   const std::string salt_;
   const std::unique_ptr<TokenChooser> chooser_;
+  // Null: no survival.
+  AcceptanceEstimate* const estimate_;
   std::vector<ModelSequence*>* const all_;
 
   // The first kv_->length() tokens of text_ are cached; null: none.
@@ -97,10 +125,13 @@ class ModelSequence final : public DraftSequence {
   std::vector<int32_t> text_;
   size_t path_length_ = 0;
   // What is known of the run's tokens.
-  std::vector<DraftToken> tokens_;
+  std::vector<RunToken> tokens_;
+  // By position, each after path and run as they were up to it.
+  std::vector<Guess> guesses_;
   // Length of text_ at which the run ends, and where it was asked to.
   size_t end_ = 0;
   size_t asked_end_ = 0;
+  double min_survival_ = 0;
   int64_t last_pass_ = 0;
 };
 

@@ -61,13 +61,15 @@ absl::StatusOr<DraftEvent> ParseRequest(
 }  // namespace
 
 DraftServiceImpl::DraftServiceImpl(const Drafter& drafter,
-                                   DrafterThread* thread)
+                                   DrafterThread* thread,
+                                   int64_t draft_token_ns)
     : thread_(thread) {
   drafter_.set_drafter(drafter.name());
   drafter_.set_vocabulary_fingerprint(drafter.vocabulary_fingerprint());
   drafter_.set_model_digest(drafter.model_digest());
   drafter_.set_max_model_len(drafter.max_model_len());
   drafter_.set_synthetic(drafter.synthetic());
+  drafter_.set_draft_token_ns(draft_token_ns);
   drafter_.set_max_num_sequences(thread->worker()->max_streams());
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
+
 #include "common/drafting/drafter.h"
 #include "draft_node/drafter_thread.h"
 #include "specwire/v1/draft.grpc.pb.h"
@@ -13,7 +15,10 @@ namespace specwire::draft {
 // Lifetime: the drafter thread must outlive it, and it the server.
 class DraftServiceImpl final : public v1::DraftService::CallbackService {
  public:
-  DraftServiceImpl(const Drafter& drafter, DrafterThread* thread);
+  // `draft_token_ns`: as GetDrafterResponse says.
+  DraftServiceImpl(const Drafter& drafter,
+                   DrafterThread* thread,
+                   int64_t draft_token_ns = 0);
 
   grpc::ServerUnaryReactor* GetDrafter(
       grpc::CallbackServerContext* context,

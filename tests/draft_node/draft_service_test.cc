@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "draft_node/service.h"
 
+#include <cmath>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -53,14 +54,15 @@ class CountingDrafter final : public Drafter {
       const DraftSequenceParams& /*params*/) override {
     class Sequence final : public DraftSequence {
       absl::StatusOr<DraftRun> Propose(absl::Span<const int32_t> path,
-                                       int max_tokens) override {
+                                       const DraftLimits& limits) override {
+        int max_tokens = limits.max_tokens;
         if (path.back() == kFailing) return absl::InternalError("failed");
         if (path.back() == kThrowing) throw std::runtime_error("thrown");
         if (path.back() == kTalkative) ++max_tokens;
         DraftRun run;
-        run.confidence = 0.5;
         for (int i = 1; i <= max_tokens; ++i) {
           run.tokens.push_back(path.back() + i);
+          run.survival.push_back(std::ldexp(1.0f, -i));
         }
         return run;
       }
@@ -78,7 +80,8 @@ class CountingDrafter final : public Drafter {
 class DraftHarness {
  public:
   explicit DraftHarness(Drafter* drafter, DrafterThreadOptions options = {})
-      : thread_(drafter, options, &registry_), service_(*drafter, &thread_) {
+      : thread_(drafter, options, &registry_),
+        service_(*drafter, &thread_, /*draft_token_ns=*/1234) {
     thread_.Start();
     auto server = RpcServer::Start({}, {&service_});
     EXPECT_TRUE(server.ok()) << server.status();
@@ -200,6 +203,50 @@ TEST(DraftServiceTest, TellsItsDrafter) {
   EXPECT_EQ(response.model_digest(), "digest");
   EXPECT_EQ(response.max_model_len(), 40);
   EXPECT_EQ(response.max_num_sequences(), 9);
+  EXPECT_EQ(response.draft_token_ns(), 1234);
+}
+
+TEST(DraftServiceTest, CutsRunsThatSurviveTooSeldom) {
+  CountingDrafter drafter;
+  DraftHarness node(&drafter);
+  DraftClient client(node.stub());
+  // Each token survives half as likely as the one before.
+  v1::DraftRequest open = OpenRequest({5, 6}, 4, 8);
+  open.mutable_open()->set_min_survival(0.25);
+  client.Send(open);
+  const v1::DraftResponse first = client.Read();
+  ExpectProposal(first, 2, 2, {7, 8});
+  EXPECT_FLOAT_EQ(first.confidence(), 0.25);
+  // Nothing more until something happens.
+  client.Send(CommitRequest(2, {7, 8, 9}));
+  ExpectProposal(client.Read(), 5, 5, {10, 11});
+  v1::DraftRequest tune;
+  tune.mutable_tune()->set_min_survival(0.6f);
+  client.Send(tune);
+  client.Send(CommitRequest(5, {10, 11, 12}));
+  // Not even one, but an answer.
+  ExpectProposal(client.Read(), 8, 8, {});
+  tune.mutable_tune()->set_min_survival(0);
+  client.Send(tune);
+  ExpectProposal(client.Read(), 8, 8, {13, 14, 15, 16});
+}
+
+TEST(DraftServiceTest, ChecksMinSurvival) {
+  CountingDrafter drafter;
+  DraftHarness node(&drafter);
+  const auto refused = [&](const v1::DraftRequest& open) {
+    DraftClient client(node.stub());
+    client.Send(open);
+    const grpc::Status status = client.Drain();
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+    return status.error_message();
+  };
+  v1::DraftRequest open = OpenRequest({5, 6}, 4, 4);
+  open.mutable_open()->set_min_survival(1);
+  EXPECT_THAT(refused(open), ::testing::HasSubstr("min_survival must be in"));
+  open.mutable_open()->set_min_survival(0.5f);
+  open.mutable_open()->set_rule(v1::ACCEPTANCE_RULE_RATIO);
+  EXPECT_THAT(refused(open), ::testing::HasSubstr("min_survival must be 0"));
 }
 
 TEST(DraftServiceTest, WorksAheadUpToItsWindow) {
@@ -209,7 +256,7 @@ TEST(DraftServiceTest, WorksAheadUpToItsWindow) {
   client.Send(OpenRequest({5, 6}, 3, 6));
   v1::DraftResponse first = client.Read();
   ExpectProposal(first, 2, 2, {7, 8, 9});
-  EXPECT_FLOAT_EQ(first.confidence(), 0.5);
+  EXPECT_FLOAT_EQ(first.confidence(), 0.125);
   ExpectProposal(client.Read(), 5, 2, {10, 11, 12});
   // A commit that agrees makes room, and costs nothing.
   client.Send(CommitRequest(2, {7, 8, 9}));

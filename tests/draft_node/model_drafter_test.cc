@@ -2,6 +2,9 @@
 #include "draft_node/model_drafter.h"
 
 #include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -82,7 +85,7 @@ TEST(ModelDrafterTest, TheOracleProposesTheTargetsGreedyText) {
   std::vector<int32_t> path = kPrompt;
   for (int step = 0; step < 6; ++step) {
     const std::vector<int32_t> expected = GreedyText(target.get(), path, 7);
-    const auto run = sequence->Propose(path, 7);
+    const auto run = sequence->Propose(path, {7});
     ASSERT_TRUE(run.ok()) << run.status();
     EXPECT_EQ(run->tokens, expected) << step;
     // Take some of it, then go astray: the cache has to be rolled back.
@@ -96,7 +99,7 @@ TEST(ModelDrafterTest, TheOracleDrawsWithTheTargetsNoise) {
   const auto drafter = MakeModelDrafter({.name = "oracle"});
   for (const float temperature : {0.7f, 1.0f, 1.5f}) {
     const DraftSequenceParams params = Seeded(temperature);
-    const auto run = drafter->NewSequence(params)->Propose(kPrompt, 12);
+    const auto run = drafter->NewSequence(params)->Propose(kPrompt, {12});
     ASSERT_TRUE(run.ok()) << run.status();
     EXPECT_EQ(run->tokens, TargetText(target.get(), params, kPrompt, 12));
   }
@@ -120,7 +123,7 @@ TEST(ModelDrafterTest, TheOracleCountsTokensAndKeepsEndsOutAsTheTargetDoes) {
     std::vector<int32_t> path = kPrompt;
     for (size_t step = 0; step < 4; ++step) {
       // After a rollback too: what was drafted counts no longer.
-      const auto run = sequence->Propose(path, 6);
+      const auto run = sequence->Propose(path, {6});
       ASSERT_TRUE(run.ok()) << run.status();
       EXPECT_EQ(run->tokens,
                 std::vector<int32_t>(
@@ -138,7 +141,7 @@ TEST(ModelDrafterTest, TheAdversaryNeverProposesWhatTheTargetChooses) {
     const auto sequence = drafter->NewSequence(params);
     std::vector<int32_t> path = kPrompt;
     for (int step = 0; step < 10; ++step) {
-      const auto run = sequence->Propose(path, 4);
+      const auto run = sequence->Propose(path, {4});
       ASSERT_TRUE(run.ok()) << run.status();
       const int32_t right = TargetText(target.get(), params, path, 1)[0];
       ASSERT_EQ(run->tokens.size(), 4u);
@@ -161,7 +164,7 @@ TEST(ModelDrafterTest, RatioProposesWhatEachTokenWasDrawnFrom) {
   const auto drafter = MakeModelDrafter({.name = "oracle"});
   const std::unique_ptr<Engine> target = LoadTinyEngine(SPECWIRE_TINY_MODEL);
   const DraftSequenceParams params = Ratio(1.0f);
-  const auto run = drafter->NewSequence(params)->Propose(kPrompt, 8);
+  const auto run = drafter->NewSequence(params)->Propose(kPrompt, {8});
   ASSERT_TRUE(run.ok()) << run.status();
   ASSERT_EQ(run->tokens.size(), 8u);
   ASSERT_EQ(run->q.size(), 8u);
@@ -192,7 +195,7 @@ TEST(ModelDrafterTest, RatioProposesWhatEachTokenWasDrawnFrom) {
 TEST(ModelDrafterTest, RatioGreedyIsCertain) {
   const std::unique_ptr<Engine> target = LoadTinyEngine(SPECWIRE_TINY_MODEL);
   const auto drafter = MakeModelDrafter({.name = "oracle"});
-  const auto run = drafter->NewSequence(Ratio(0))->Propose(kPrompt, 6);
+  const auto run = drafter->NewSequence(Ratio(0))->Propose(kPrompt, {6});
   ASSERT_TRUE(run.ok()) << run.status();
   EXPECT_EQ(run->tokens, GreedyText(target.get(), kPrompt, 6));
   for (size_t i = 0; i < 6; ++i) {
@@ -204,13 +207,14 @@ TEST(ModelDrafterTest, RatioGreedyIsCertain) {
 TEST(ModelDrafterTest, RatioEndsARunByQAloneNotByTheTokenDrawn) {
   // The first place of a run: it has a token for all seeds or for none.
   for (const float least : {0.05f, 0.2f, 0.5f}) {
-    const auto drafter = MakeModelDrafter({.min_confidence = least});
+    const auto drafter = MakeModelDrafter({});
+    const DraftLimits limits = {.max_tokens = 1, .min_survival = least};
     const bool has_token = !drafter->NewSequence(Ratio(1.0f, 0))
-                                ->Propose(kPrompt, 1)
+                                ->Propose(kPrompt, limits)
                                 ->tokens.empty();
     for (int64_t seed = 1; seed < 40; ++seed) {
       const auto run =
-          drafter->NewSequence(Ratio(1.0f, seed))->Propose(kPrompt, 1);
+          drafter->NewSequence(Ratio(1.0f, seed))->Propose(kPrompt, limits);
       ASSERT_TRUE(run.ok());
       EXPECT_EQ(!run->tokens.empty(), has_token) << least;
       EXPECT_EQ(run->q.size(), run->tokens.size());
@@ -223,29 +227,134 @@ TEST(ModelDrafterTest, FewerLayersAreAnotherModelWithTheSameVocabulary) {
   const auto part = MakeModelDrafter({}, /*num_layers=*/1);
   EXPECT_EQ(part->vocabulary_fingerprint(), whole->vocabulary_fingerprint());
   EXPECT_NE(part->model_digest(), whole->model_digest());
-  const auto run = part->NewSequence(Greedy())->Propose(kPrompt, 8);
+  const auto run = part->NewSequence(Greedy())->Propose(kPrompt, {8});
   ASSERT_TRUE(run.ok()) << run.status();
   EXPECT_EQ(run->tokens.size(), 8u);
 }
 
-TEST(ModelDrafterTest, AnUnsureRunEndsEarly) {
-  const auto sure = MakeModelDrafter({});
-  const auto unsure = MakeModelDrafter({.min_confidence = 0.9f});
-  const auto middling = MakeModelDrafter({.min_confidence = 0.05f});
-  const auto all = sure->NewSequence(Greedy())->Propose(kPrompt, 16);
-  const auto few = unsure->NewSequence(Greedy())->Propose(kPrompt, 16);
-  const auto some = middling->NewSequence(Greedy())->Propose(kPrompt, 16);
-  ASSERT_TRUE(all.ok() && few.ok() && some.ok());
-  EXPECT_EQ(all->tokens.size(), 16u);
-  EXPECT_LT(few->tokens.size(), 16u);
-  EXPECT_LE(few->tokens.size(), some->tokens.size());
-  // What is left is the beginning of the whole.
-  EXPECT_TRUE(std::equal(
-      some->tokens.begin(), some->tokens.end(), all->tokens.begin()));
-  EXPECT_EQ(all->confidence, 0);
-  if (!some->tokens.empty()) {
-    EXPECT_GT(some->confidence, 0);
-    EXPECT_LE(some->confidence, 1);
+// --- Survival ---
+
+TEST(ModelDrafterTest, SurvivalIsTheProductOfProbabilitiesAtFirst) {
+  const std::unique_ptr<Engine> model = LoadTinyEngine(SPECWIRE_TINY_MODEL);
+  for (const float temperature : {0.0f, 0.7f, 1.3f}) {
+    DraftSequenceParams params = Seeded(temperature);
+    params.sampling.top_p = 1;
+    const auto run =
+        MakeModelDrafter({})->NewSequence(params)->Propose(kPrompt, {6});
+    ASSERT_TRUE(run.ok()) << run.status();
+    ASSERT_EQ(run->survival.size(), 6u);
+    const std::unique_ptr<KvSequence> kv = model->NewSequence();
+    std::vector<int32_t> path = kPrompt;
+    double survival = 1;
+    for (size_t i = 0; i < 6; ++i) {
+      const auto start = static_cast<size_t>(kv->length());
+      const ForwardRun row = {
+          .kv = kv.get(),
+          .tokens = absl::MakeConstSpan(path).subspan(start),
+          .num_logits = 1};
+      const auto logits = model->Forward(absl::MakeConstSpan(&row, 1));
+      ASSERT_TRUE(logits.ok());
+      double sum = 0;
+      const double scale =
+          temperature > 0 ? 1 / static_cast<double>(temperature) : 1;
+      const auto weight = [&](float logit) {
+        return std::exp(static_cast<double>(logit) * scale);
+      };
+      for (const float logit : *logits) sum += weight(logit);
+      survival *= weight((*logits)[static_cast<size_t>(run->tokens[i])]) / sum;
+      EXPECT_NEAR(run->survival[i], survival, 1e-5) << temperature;
+      path.push_back(run->tokens[i]);
+    }
+  }
+}
+
+TEST(ModelDrafterTest, ARunEndsBeforeATokenThatSurvivesTooSeldom) {
+  for (const DraftSequenceParams& params : {Greedy(), Seeded(0.8f)}) {
+    const auto whole =
+        MakeModelDrafter({})->NewSequence(params)->Propose(kPrompt, {16});
+    ASSERT_TRUE(whole.ok());
+    ASSERT_EQ(whole->tokens.size(), 16u);
+    ASSERT_EQ(whole->survival.size(), 16u);
+    EXPECT_TRUE(
+        std::is_sorted(whole->survival.rbegin(), whole->survival.rend()));
+    for (const size_t cut : {0u, 1u, 2u, 5u}) {
+      // Passes that the rest would need are not computed.
+      const float least =
+          cut == 0 ? std::nextafter(whole->survival[0], 1.0f)
+                   : (whole->survival[cut - 1] + whole->survival[cut]) / 2;
+      const auto drafter = MakeModelDrafter({});
+      const auto sequence = drafter->NewSequence(params);
+      DraftTask task = {.sequence = sequence.get(),
+                        .path = kPrompt,
+                        .limits = {.max_tokens = 16, .min_survival = least}};
+      size_t num_passes = 0;
+      for (; !task.result.has_value(); ++num_passes) {
+        drafter->Propose(absl::MakeSpan(&task, 1));
+      }
+      ASSERT_TRUE(task.result->ok());
+      const DraftRun& run = **task.result;
+      ASSERT_EQ(run.tokens.size(), cut);
+      EXPECT_TRUE(std::equal(
+          run.tokens.begin(), run.tokens.end(), whole->tokens.begin()));
+      EXPECT_TRUE(std::equal(
+          run.survival.begin(), run.survival.end(), whole->survival.begin()));
+      EXPECT_FALSE(run.more);
+      EXPECT_EQ(num_passes, cut + 1);
+    }
+  }
+}
+
+// What a drafter says of the last token that it proposes for a text in which
+// its tokens are always, or never, right.
+struct Learnt {
+  float survival = -1;
+  // What one says that has seen nothing.
+  float at_first = -1;
+};
+Learnt SurvivalAfter(bool right, float min_survival = 0) {
+  const auto drafter = MakeModelDrafter({});
+  const auto sequence = drafter->NewSequence(Greedy());
+  std::vector<int32_t> path = kPrompt;
+  Learnt learnt;
+  for (int step = 0; step < 150; ++step) {
+    const auto run = sequence->Propose(
+        path, {.max_tokens = 1, .min_survival = min_survival});
+    const auto fresh =
+        MakeModelDrafter({})->NewSequence(Greedy())->Propose(path, {1});
+    EXPECT_TRUE(run.ok() && fresh.ok());
+    if (!run->tokens.empty()) {
+      learnt = {.survival = run->survival[0], .at_first = fresh->survival[0]};
+    }
+    path.push_back(right ? fresh->tokens[0] : (fresh->tokens[0] + 1) % 320);
+  }
+  return learnt;
+}
+
+TEST(ModelDrafterTest, SurvivalFollowsWhatBecameOfEarlierTokens) {
+  const Learnt right = SurvivalAfter(true);
+  EXPECT_LT(right.at_first, 0.5f);
+  EXPECT_GT(right.survival, 0.7f);
+  const Learnt wrong = SurvivalAfter(false);
+  EXPECT_GT(wrong.at_first, 0.1f);
+  EXPECT_LT(wrong.survival, 0.05f);
+}
+
+TEST(ModelDrafterTest, TokensThatWereHeldBackCountToo) {
+  // Or it could never be found out that they would have survived.
+  const Learnt right = SurvivalAfter(true, 0.7f);
+  EXPECT_LT(right.at_first, 0.7f);
+  EXPECT_GT(right.survival, 0.7f);
+}
+
+TEST(ModelDrafterTest, TheOracleAndTheAdversaryEstimateNothing) {
+  for (const char* name : {"oracle", "adversarial"}) {
+    const auto run =
+        MakeModelDrafter({.name = name})
+            ->NewSequence(Greedy())
+            ->Propose(kPrompt, {.max_tokens = 4, .min_survival = 0.99f});
+    ASSERT_TRUE(run.ok());
+    EXPECT_EQ(run->tokens.size(), 4u);
+    EXPECT_TRUE(run->survival.empty());
   }
 }
 
@@ -253,11 +362,12 @@ TEST(ModelDrafterTest, EndsAtTheContextsEnd) {
   const auto drafter = MakeModelDrafter({.name = "oracle"});
   const auto sequence = drafter->NewSequence(Greedy());
   const auto length = static_cast<size_t>(drafter->max_model_len());
-  const auto run = sequence->Propose(std::vector<int32_t>(length - 3, 50), 8);
+  const auto run = sequence->Propose(std::vector<int32_t>(length - 3, 50), {8});
   ASSERT_TRUE(run.ok()) << run.status();
   EXPECT_GE(run->tokens.size(), 3u);
   EXPECT_LE(run->tokens.size(), 4u);
-  const auto none = sequence->Propose(std::vector<int32_t>(length + 1, 50), 8);
+  const auto none =
+      sequence->Propose(std::vector<int32_t>(length + 1, 50), {8});
   ASSERT_TRUE(none.ok()) << none.status();
   EXPECT_TRUE(none->tokens.empty());
 }
@@ -268,7 +378,7 @@ TEST(RandomDrafterTest, DrawsFromTheWholeVocabularyAndNothingElse) {
   params.vocab_size = 10;
   const auto sequence = drafter.NewSequence(params);
   std::vector<int> seen(10, 0);
-  const auto run = sequence->Propose(kPrompt, 256);
+  const auto run = sequence->Propose(kPrompt, {256});
   ASSERT_TRUE(run.ok());
   for (const int32_t token : run->tokens) {
     ASSERT_GE(token, 0);
@@ -277,10 +387,11 @@ TEST(RandomDrafterTest, DrawsFromTheWholeVocabularyAndNothingElse) {
   }
   EXPECT_GT(*std::min_element(seen.begin(), seen.end()), 5);
   // The same path and seed, the same tokens.
-  EXPECT_EQ(drafter.NewSequence(params)->Propose(kPrompt, 256)->tokens,
+  EXPECT_EQ(drafter.NewSequence(params)->Propose(kPrompt, {256})->tokens,
             run->tokens);
   params.vocab_size = 0;
-  EXPECT_TRUE(drafter.NewSequence(params)->Propose(kPrompt, 8)->tokens.empty());
+  EXPECT_TRUE(
+      drafter.NewSequence(params)->Propose(kPrompt, {8})->tokens.empty());
 }
 
 }  // namespace

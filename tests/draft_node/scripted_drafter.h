@@ -61,7 +61,7 @@ class ScriptedDrafter final : public Drafter {
     for (const DraftTask& task : tasks) {
       call.push_back({task.path.front(),
                       {task.path.begin(), task.path.end()},
-                      task.max_tokens,
+                      task.limits.max_tokens,
                       num_alive_});
     }
     {
@@ -78,7 +78,7 @@ class ScriptedDrafter final : public Drafter {
     for (DraftTask& task : tasks) {
       auto* const sequence = static_cast<Sequence*>(task.sequence);
       if (++sequence->num_calls % calls_per_run_ != 0) continue;
-      task.result = sequence->Propose(task.path, task.max_tokens);
+      task.result = sequence->Propose(task.path, task.limits);
     }
     const int size = static_cast<int>(tasks.size());
     return {.num_sequences = size, .num_rows = 2 * size};
@@ -122,7 +122,8 @@ class ScriptedDrafter final : public Drafter {
     ~Sequence() override { --*num_alive_; }
 
     absl::StatusOr<DraftRun> Propose(absl::Span<const int32_t> path,
-                                     int max_tokens) override {
+                                     const DraftLimits& limits) override {
+      int max_tokens = limits.max_tokens;
       if (path.back() == kFailing) return absl::InternalError("failed");
       if (path.back() == kTalkative) ++max_tokens;
       DraftRun run;
