@@ -18,13 +18,40 @@ absl::Status NotOk(const absl::Status& status, absl::string_view who) {
       absl::StrCat("the ", who, " ended the stream too early"));
 }
 
+// Whether a request's first drafter is to be the local one.
+bool BeginsLocal(const CheckedRequest& request,
+                 const SessionEnvironment& environment) {
+  if (environment.local_drafter == nullptr ||
+      !request.params.speculation.enabled ||
+      !MayDraftLocally(request.drafter)) {
+    return false;
+  }
+  if (request.drafter == kLocalDrafter) return true;
+  if (!environment.registry->ServesDrafter(
+          request.model->info.vocabulary_fingerprint, request.drafter)) {
+    return true;
+  }
+  // Under the ratio rule the text depends on what is drafted, so it shall not
+  // depend on other requests who drafts.
+  if (!request.drafter.empty() ||
+      request.params.speculation.rule == AcceptanceRule::kRatio) {
+    return false;
+  }
+  const std::string& digest = request.model->info.model.model_digest;
+  return environment.preference->TakesLocal(
+      digest,
+      environment.priors->PredictedSpeedup(digest, request.drafter),
+      environment.priors->PredictedSpeedup(digest, kLocalDrafter));
+}
+
 // The request's parameters, with what is known of the drafters.
 RequestParams WithStart(const CheckedRequest& request,
+                        const std::string& prior_name,
                         SpeculationPriors* priors) {
   RequestParams params = request.params;
   if (params.adapt.has_value()) {
     params.adapt =
-        priors->Start(request.model->info.model.model_digest, request.drafter);
+        priors->Start(request.model->info.model.model_digest, prior_name);
   }
   return params;
 }
@@ -37,7 +64,11 @@ Choice::Choice(const Context& context, int index)
       request_(*context.request),
       index_(index),
       reply_(context.request, context.metrics, context.arrival, index),
-      machine_(WithStart(*context.request, context.environment->priors),
+      begins_local_(BeginsLocal(*context.request, *context.environment)),
+      prior_name_(begins_local_ ? std::string(kLocalDrafter)
+                                : context.request->drafter),
+      machine_(WithStart(
+                   *context.request, *prior_name_, context.environment->priors),
                [this](int32_t token) { return reply_.Judge(token); }) {}
 
 Choice::~Choice() { environment_.timer->Cancel(timer_id_); }
@@ -140,6 +171,12 @@ void Choice::CountFigures() {
   add(&PairMetrics::num_unused_tokens,
       now.num_unused_tokens,
       &counted_.num_unused_tokens);
+  add(&PairMetrics::num_ahead_hits,
+      now.num_ahead_hits,
+      &counted_.num_ahead_hits);
+  add(&PairMetrics::num_ahead_misses,
+      now.num_ahead_misses,
+      &counted_.num_ahead_misses);
 }
 
 void Choice::OnDecodeClosed(int32_t number, const absl::Status& status) {
@@ -192,32 +229,38 @@ void Choice::LoseVerifier(const absl::Status& status) {
 }
 
 void Choice::OnDrafted(int32_t source, const v1::DraftResponse& response) {
-  if (ended_) return;
-  if (source == drafter_.source && response.tokens_size() > 0 &&
+  if (!ended_) OnProposal(ParseProposal(response, source));
+}
+
+void Choice::OnProposal(const Proposal& proposal) {
+  if (proposal.source == drafter_.source && !proposal.tokens.empty() &&
       proposer_node_ != drafter_.node.identity.name) {
     proposer_node_ = drafter_.node.identity.name;
     pair_.reset();
   }
-  std::vector<Action> actions =
-      machine_.OnProposal(ParseProposal(response, source));
+  std::vector<Action> actions = machine_.OnProposal(proposal);
   CountFigures();
   Perform(std::move(actions));
 }
 
 void Choice::OnDraftClosed(int32_t source, const absl::Status& status) {
   if (ended_ || source != drafter_.source) return;
-  const absl::Status lost = NotOk(status, "drafter");
+  LoseDrafter(NotOk(status, "drafter"));
+}
+
+void Choice::LoseDrafter(const absl::Status& status) {
   SPECWIRE_LOG(Info,
                "request ",
                request_.request_id,
                ": lost draft node '",
                drafter_.node.identity.name,
                "': ",
-               lost.ToString());
+               status.ToString());
+  const int32_t source = drafter_.source;
   lost_drafters_.insert(drafter_.node.node_id);
-  drafter_.sender->Cancel();
+  if (drafter_.sender != nullptr) drafter_.sender->Cancel();
   drafter_ = DrafterStream();
-  Perform(machine_.OnDrafterClosed(source, lost, /*could_open=*/true));
+  Perform(machine_.OnDrafterClosed(source, status, /*could_open=*/true));
 }
 
 void Choice::OnDebtDue() {

@@ -15,12 +15,15 @@
 #include "common/base/timer.h"
 #include "common/rpc/stream.h"
 #include "coordinator/coordinator_metrics.h"
+#include "coordinator/drafter_preference.h"
+#include "coordinator/local_drafter.h"
 #include "coordinator/membership.h"
 #include "coordinator/registry.h"
 #include "coordinator/reply.h"
 #include "coordinator/request_machine.h"
 #include "coordinator/request_validation.h"
 #include "coordinator/speculation_priors.h"
+#include "coordinator/worker_pool.h"
 #include "specwire/v1/draft.pb.h"
 #include "specwire/v1/generation.pb.h"
 #include "specwire/v1/verifier.pb.h"
@@ -35,6 +38,12 @@ struct SessionEnvironment {
   CoordinatorMetrics* metrics = nullptr;
   SpeculationPriors* priors = nullptr;
   absl::Duration drafter_deadline;
+  DrafterPreference* preference = nullptr;
+  // Null: there is none.
+  LocalDrafter* local_drafter = nullptr;
+  // For what takes too long for gRPC's threads; set by the service that owns
+  // them.
+  WorkerPool* workers = nullptr;
 };
 
 // The call that a choice belongs to, as the choice sees it. It owns its
@@ -110,8 +119,13 @@ class Choice final {
   struct DrafterStream {
     // 0: none is open.
     int32_t source = 0;
+    // The local drafter has an entry like a node's.
     NodeInfo node;
+    // One of the two: to a draft node, or here.
     std::shared_ptr<ClientSender<v1::DraftRequest>> sender;
+    std::unique_ptr<LocalDraftStream> local;
+    // A worker will have it draft.
+    bool awaits_worker = false;
   };
   // A drafter's debt and when it is to be paid.
   struct Debt {
@@ -126,21 +140,37 @@ class Choice final {
   void OnDrafted(int32_t source, const v1::DraftResponse& response);
   void OnDraftClosed(int32_t source, const absl::Status& status);
   void OnDebtDue();
+  void OnProposal(const Proposal& proposal);
 
-  // Carries out actions, and those that come of them, in order.
+  // Carries out actions, and those that come of them, in order; then has the
+  // local drafter draft.
   void Perform(std::vector<Action> actions);
+  // Tells the machine the next thing that the local drafter says; false if it
+  // says nothing, for now.
+  bool DraftLocally();
+  void OnWorker(int32_t source);
   void Do(const OpenVerifier& open);
   void Do(const SendProposal& send);
   void Do(const SendDecodeTune& tune);
   void Do(const OpenDrafter& open);
   void Do(const SendCommit& commit);
   void Do(const SendRewind& rewind);
+  void Do(const SendDraftTune& tune);
   void Do(const CloseVerifier& close);
   void Do(const CloseDrafter& close);
   void Do(const ArmDrafterTimer& arm);
   void Do(const EmitTokens& emit);
   void Do(const FinishRequest& finish);
 
+  // Opens a stream to a draft node, or a local one; false if there is none to
+  // open.
+  bool OpenDraftNode(const OpenDrafter& open);
+  bool OpenLocal(const OpenDrafter& open);
+  // The stream is of a draft node or of the local drafter, whose estimates go
+  // by the name given.
+  void NoteDrafterKind(const std::string& prior_name);
+  // The open draft stream has ended by itself.
+  void LoseDrafter(const absl::Status& status);
   // Why no verifier can be opened, `status` being what the registry says.
   absl::Status WhyNone(const absl::Status& status) const;
   // Cancels the verifier's stream and remembers why.
@@ -156,6 +186,11 @@ class Choice final {
   const CheckedRequest& request_;
   const int index_;
   Reply reply_;
+  // Its first drafter is to be the local one.
+  const bool begins_local_;
+  // Under which name the priors know the drafters that it has had; nothing if
+  // these were of both kinds, so that its estimates are of neither.
+  std::optional<std::string> prior_name_;
   RequestMachine machine_;
   bool ended_ = false;
 

@@ -30,6 +30,36 @@ ClientStreamOptions NodeStreamOptions(absl::Time deadline) {
   return options;
 }
 
+// The local drafter as if it were a node.
+NodeInfo LocalNode() {
+  NodeInfo node;
+  node.node_id = kLocalDrafter;
+  node.identity.name = kLocalDrafter;
+  node.drafter.emplace().name = kLocalDrafter;
+  return node;
+}
+
+// What a draft node is told; bans and the like are for those only that compute
+// with a model.
+LocalDraftOpen MakeLocalOpen(const CheckedRequest& request,
+                             const OpenDrafter& open,
+                             int choice) {
+  const RequestParams& params = request.params;
+  LocalDraftOpen local;
+  local.tokens = open.tokens;
+  local.prompt_length = static_cast<int>(params.prompt.size());
+  local.run_length = open.run_length;
+  local.window = open.window;
+  local.min_survival = open.min_survival;
+  local.params.sampling = params.sampling;
+  local.params.context.prompt_length = local.prompt_length;
+  local.params.choice = choice;
+  local.params.vocab_size = params.vocab_size;
+  local.params.rule = params.speculation.rule;
+  local.params.tenant_salt = request.cache_salt;
+  return local;
+}
+
 }  // namespace
 
 // Told about a node's stream: hands everything to the strand, and gives the
@@ -101,12 +131,37 @@ void Choice::Perform(std::vector<Action> actions) {
   for (Action& action : actions) actions_.push_back(std::move(action));
   if (performing_) return;
   performing_ = true;
-  while (!actions_.empty()) {
-    const Action action = std::move(actions_.front());
-    actions_.pop_front();
-    std::visit([this](const auto& wanted) { Do(wanted); }, action);
-  }
+  // The local drafter comes last: nobody waits for it who need not, and the
+  // machine hears of it in between two events, as of any drafter.
+  do {
+    while (!actions_.empty()) {
+      const Action action = std::move(actions_.front());
+      actions_.pop_front();
+      std::visit([this](const auto& wanted) { Do(wanted); }, action);
+    }
+  } while (DraftLocally());
   performing_ = false;
+}
+
+bool Choice::DraftLocally() {
+  if (ended_ || drafter_.local == nullptr || drafter_.awaits_worker) {
+    return false;
+  }
+  absl::StatusOr<std::optional<Proposal>> next = drafter_.local->Next();
+  if (!next.ok()) {
+    LoseDrafter(next.status());
+    return true;
+  }
+  if (!next->has_value()) return false;
+  (*next)->source = drafter_.source;
+  OnProposal(**next);
+  return true;
+}
+
+void Choice::OnWorker(int32_t source) {
+  if (drafter_.source != source) return;
+  drafter_.awaits_worker = false;
+  Perform({});
 }
 
 absl::Status Choice::WhyNone(const absl::Status& status) const {
@@ -176,18 +231,23 @@ void Choice::Do(const SendDecodeTune& tune) {
 }
 
 void Choice::Do(const OpenDrafter& open) {
+  const bool opened = begins_local_ ? OpenLocal(open) || OpenDraftNode(open)
+                                    : OpenDraftNode(open) || OpenLocal(open);
+  if (opened) return;
+  Perform(machine_.OnDrafterClosed(
+      open.source,
+      absl::UnavailableError("no drafter that fits takes work"),
+      /*could_open=*/false));
+}
+
+bool Choice::OpenDraftNode(const OpenDrafter& open) {
   std::shared_ptr<const NodeLink> link;
   while (link == nullptr) {
     absl::StatusOr<NodeInfo> node = environment_.registry->AcquireDrafter(
         request_.model->info.vocabulary_fingerprint,
         request_.drafter,
         lost_drafters_);
-    if (!node.ok()) {
-      Perform(machine_.OnDrafterClosed(open.source,
-                                       node.status(),
-                                       /*could_open=*/false));
-      return;
-    }
+    if (!node.ok()) return false;
     link = environment_.membership->Link(node->node_id);
     if (link == nullptr) {
       environment_.registry->Release(node->node_id);
@@ -195,6 +255,7 @@ void Choice::Do(const OpenDrafter& open) {
     }
     drafter_.node = *std::move(node);
   }
+  NoteDrafterKind(request_.drafter);
   drafter_.source = open.source;
   auto handler =
       std::make_shared<NodeHandler<v1::DraftResponse>>(this,
@@ -209,16 +270,68 @@ void Choice::Do(const OpenDrafter& open) {
         link->drafter.async()->Draft(context, reactor);
       });
   drafter_.sender->Send(MakeDraftOpen(request_, open, index_));
+  return true;
+}
+
+bool Choice::OpenLocal(const OpenDrafter& open) {
+  if (environment_.local_drafter == nullptr ||
+      !MayDraftLocally(request_.drafter) ||
+      lost_drafters_.contains(kLocalDrafter)) {
+    return false;
+  }
+  absl::StatusOr<std::unique_ptr<LocalDraftStream>> stream =
+      environment_.local_drafter->Open(MakeLocalOpen(request_, open, index_));
+  if (!stream.ok()) {
+    SPECWIRE_LOG(Debug,
+                 "request ",
+                 request_.request_id,
+                 ": no local drafts: ",
+                 stream.status().message());
+    return false;
+  }
+  NoteDrafterKind(kLocalDrafter);
+  drafter_.source = open.source;
+  drafter_.node = LocalNode();
+  drafter_.local = *std::move(stream);
+  if (drafter_.local->has_long_text()) {
+    // The strand's tasks run where they are posted, mostly.
+    drafter_.awaits_worker = environment_.workers->Post(
+        [host = context_.host->shared_from_this(), this, source = open.source] {
+          host->Post([this, source] { OnWorker(source); });
+        });
+  }
+  return true;
+}
+
+void Choice::NoteDrafterKind(const std::string& prior_name) {
+  if (prior_name_ != prior_name) prior_name_.reset();
 }
 
 void Choice::Do(const SendCommit& commit) {
-  if (drafter_.source != commit.source || drafter_.sender == nullptr) return;
-  drafter_.sender->Send(MakeDraftCommit(commit));
+  if (drafter_.source != commit.source) return;
+  if (drafter_.local != nullptr) {
+    drafter_.local->OnCommit(commit.position, commit.tokens);
+  } else if (drafter_.sender != nullptr) {
+    drafter_.sender->Send(MakeDraftCommit(commit));
+  }
 }
 
 void Choice::Do(const SendRewind& rewind) {
-  if (drafter_.source != rewind.source || drafter_.sender == nullptr) return;
-  drafter_.sender->Send(MakeDraftRewind(rewind));
+  if (drafter_.source != rewind.source) return;
+  if (drafter_.local != nullptr) {
+    drafter_.local->OnRewind(rewind.position);
+  } else if (drafter_.sender != nullptr) {
+    drafter_.sender->Send(MakeDraftRewind(rewind));
+  }
+}
+
+void Choice::Do(const SendDraftTune& tune) {
+  if (drafter_.source != tune.source) return;
+  if (drafter_.local != nullptr) {
+    drafter_.local->OnTune(tune.run_length, tune.window, tune.min_survival);
+  } else if (drafter_.sender != nullptr) {
+    drafter_.sender->Send(MakeDraftTune(tune));
+  }
 }
 
 void Choice::Do(const CloseVerifier& /*close*/) {
@@ -233,7 +346,7 @@ void Choice::Do(const CloseVerifier& /*close*/) {
 }
 
 void Choice::Do(const CloseDrafter& close) {
-  if (drafter_.source != close.source || drafter_.sender == nullptr) return;
+  if (drafter_.source != close.source) return;
   if (close.lost && !machine_.finished()) {
     SPECWIRE_LOG(Info,
                  "request ",
@@ -243,7 +356,7 @@ void Choice::Do(const CloseDrafter& close) {
                  "': it was late or broke the rules");
     lost_drafters_.insert(drafter_.node.node_id);
   }
-  drafter_.sender->Cancel();
+  if (drafter_.sender != nullptr) drafter_.sender->Cancel();
   drafter_ = DrafterStream();
 }
 
@@ -260,9 +373,10 @@ void Choice::Do(const EmitTokens& emit) {
 void Choice::Do(const FinishRequest& finish) {
   CountFigures();
   ended_ = true;
-  if (const auto estimates = machine_.estimates(); estimates.has_value()) {
+  if (const auto estimates = machine_.estimates();
+      estimates.has_value() && prior_name_.has_value()) {
     environment_.priors->Report(
-        request_.model->info.model.model_digest, request_.drafter, *estimates);
+        request_.model->info.model.model_digest, *prior_name_, *estimates);
   }
   debt_.reset();
   environment_.timer->Cancel(timer_id_);

@@ -59,6 +59,15 @@ PairMetrics ModelMetrics::Pair(const std::string& draft_node,
         "Draft tokens that were not verified, by reason.",
         with_reason);
   };
+  const auto ahead = [&](const char* outcome) {
+    MetricLabels with_outcome = labels;
+    with_outcome[metric::kOutcome] = outcome;
+    return registry_->AddCounter(
+        metric::kNumAheadCommits,
+        "Commits behind which draft tokens were outstanding, by whether these "
+        "still agreed.",
+        with_outcome);
+  };
   return {
       registry_->AddCounter(
           metric::kNumDrafts, "Verify passes that had draft tokens.", labels),
@@ -70,7 +79,9 @@ PairMetrics ModelMetrics::Pair(const std::string& draft_node,
       unverified(kOverlapped),
       unverified(kStale),
       unverified(kTrimmed),
-      unverified(kUnused)};
+      unverified(kUnused),
+      ahead(kHit),
+      ahead(kMiss)};
 }
 
 void ModelMetrics::OnAccepted(int num_accepted) {

@@ -26,6 +26,10 @@ inline constexpr char kOverlapped[] = "overlapped";
 inline constexpr char kStale[] = "stale";
 inline constexpr char kTrimmed[] = "trimmed";
 inline constexpr char kUnused[] = "unused";
+// Values of the label metric::kOutcome of commits behind which draft tokens
+// were outstanding.
+inline constexpr char kHit[] = "hit";
+inline constexpr char kMiss[] = "miss";
 
 // Acceptance of one drafter with one verifier for one model. There is no sum
 // over pairs beside it: whoever reads adds the series up.
@@ -38,6 +42,9 @@ struct PairMetrics {
   Counter* num_stale_tokens;
   Counter* num_trimmed_tokens;
   Counter* num_unused_tokens;
+  // Commits by what became of draft tokens outstanding behind them.
+  Counter* num_ahead_hits;
+  Counter* num_ahead_misses;
 };
 
 // What requests to one model did.

@@ -23,6 +23,7 @@ DrafterView::DrafterView(int vocab_size,
     : vocab_size_(vocab_size),
       run_length_(std::max(run_length, 1)),
       window_(std::max(window, run_length_)),
+      least_run_length_(run_length_),
       rule_(rule) {}
 
 void DrafterView::OnOpened(int length) {
@@ -62,6 +63,14 @@ void DrafterView::OnResumed(int length) {
   if (num_given_ == 0) BeginDebt(length);
 }
 
+void DrafterView::OnTuned(int run_length, int window) {
+  run_length_ = std::max(run_length_, run_length);
+  window_ = std::max(window_, window);
+  least_run_length_ = std::min(least_run_length_, std::max(run_length, 1));
+  // It is free to go on where it had stopped.
+  messages_left_ += MessagesPerEvent();
+}
+
 DrafterView::Comparison DrafterView::Compare(absl::Span<const int32_t> log,
                                              size_t size) {
   const absl::Span<const int32_t> tokens = log.subspan(log.size() - size);
@@ -87,6 +96,7 @@ absl::StatusOr<DrafterView::Verdict> DrafterView::OnProposal(
   const int length = static_cast<int>(log.size());
   SPECWIRE_RETURN_IF_ERROR(Check(proposal, length));
   Verdict verdict;
+  const bool had_path = has_path();
   bool answers = false;
   if (proposal.based_on < fence_) {
     verdict.stale = static_cast<int64_t>(proposal.tokens.size());
@@ -94,6 +104,7 @@ absl::StatusOr<DrafterView::Verdict> DrafterView::OnProposal(
     answers = proposal.based_on >= verifier_fence_ &&
               proposal.position == length + num_given_;
     verdict.forward = answers;
+    verdict.begins = !had_path;
   } else {
     SPECWIRE_ASSIGN_OR_RETURN(verdict, TakeTokens(proposal, log));
     answers = num_given_ > 0;
@@ -179,6 +190,8 @@ absl::StatusOr<DrafterView::Verdict> DrafterView::TakeTokens(
   const int64_t length = static_cast<int64_t>(log.size());
   const int64_t path_end = length + static_cast<int64_t>(path_.size());
   const int64_t end = proposal.position + size;
+  // What lies before that it had been told.
+  const int64_t drafted_from = std::max(proposal.position, proposal.based_on);
   for (int64_t i = 0; i < size && proposal.position + i < path_end; ++i) {
     const int64_t at = proposal.position + i;
     const int32_t known = at < length ? log[static_cast<size_t>(at)]
@@ -196,14 +209,26 @@ absl::StatusOr<DrafterView::Verdict> DrafterView::TakeTokens(
           at));
     }
     fence_ = std::max(fence_, static_cast<int>(at) + 1);
-    return Verdict{.forward = false, .overlapped = i, .stale = size - i};
+    const int late = static_cast<int>(at - drafted_from);
+    return Verdict{.forward = false,
+                   .overlapped = i,
+                   .stale = size - i,
+                   .begins = true,
+                   .late = {late, late + 1}};
   }
   const int64_t overlapped =
       std::clamp<int64_t>(length - proposal.position, 0, size);
-  const Verdict dropped = {
+  Verdict dropped = {
       .forward = false, .overlapped = overlapped, .stale = size - overlapped};
   if (proposal.position > path_end) {
     return dropped;
+  }
+  const bool begins = path_.empty();
+  const int late = static_cast<int>(std::clamp<int64_t>(
+      length - drafted_from, 0, std::max<int64_t>(end - drafted_from, 0)));
+  if (begins) {
+    dropped.begins = true;
+    dropped.late = {late, late};
   }
   if (end > path_end) {
     path_.insert(path_.end(),
@@ -217,7 +242,9 @@ absl::StatusOr<DrafterView::Verdict> DrafterView::TakeTokens(
     return dropped;
   }
   num_given_ = static_cast<int>(end - length);
-  return Verdict{.forward = true};
+  Verdict given = {.forward = true, .begins = begins};
+  if (begins) given.late = {late, late};
+  return given;
 }
 
 void DrafterView::BeginDebt(int length) {

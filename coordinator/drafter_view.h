@@ -29,6 +29,13 @@ namespace specwire::coordinator {
 // Thread safety: one thread at a time.
 class DrafterView {
  public:
+  // Of the path's tokens that a commit could be compared with, the first
+  // `matched` were right.
+  struct Comparison {
+    int matched = 0;
+    int compared = 0;
+  };
+
   // What became of a proposal.
   struct Verdict {
     // Pass it on to the verifier.
@@ -36,13 +43,11 @@ class DrafterView {
     // If not: its tokens, all of them, by reason.
     int64_t overlapped = 0;
     int64_t stale = 0;
-  };
-
-  // Of the path's tokens that a commit could be compared with, the first
-  // `matched` were right.
-  struct Comparison {
-    int matched = 0;
-    int compared = 0;
+    // It is the drafter's first word since it had no path left: the start of
+    // one, or that it has none.
+    bool begins = false;
+    // Tokens of such a start that had been committed when it came.
+    Comparison late = {};
   };
 
   DrafterView(int vocab_size,
@@ -62,6 +67,8 @@ class DrafterView {
   Comparison OnWithheld(absl::Span<const int32_t> log, size_t size);
   // It was sent all that was kept from it, up to `length`, the log's end.
   void OnResumed(int length);
+  // It was told new settings; what it sends by older ones is as good.
+  void OnTuned(int run_length, int window);
   // A proposal of this stream came; `log` is prompt and completion so far.
   // INVALID_ARGUMENT naming the field if it is malformed or contradicts what
   // the drafter said or was told, RESOURCE_EXHAUSTED if there are too many: the
@@ -75,6 +82,8 @@ class DrafterView {
   int64_t owed() const { return owed_; }
   // Draft tokens beyond the log that the present verifier was given.
   int num_outstanding() const { return num_given_; }
+  // The path goes beyond the log.
+  bool has_path() const { return !path_.empty(); }
 
  private:
   Comparison Compare(absl::Span<const int32_t> log, size_t size);
@@ -85,11 +94,13 @@ class DrafterView {
                                      absl::Span<const int32_t> log);
   void BeginDebt(int length);
   // Messages that one event may cause.
-  int64_t MessagesPerEvent() const { return window_ / run_length_ + 2; }
+  int64_t MessagesPerEvent() const { return window_ / least_run_length_ + 2; }
 
   int vocab_size_;
+  // Largest that it was told, and the least.
   int run_length_;
   int window_;
+  int least_run_length_;
   AcceptanceRule rule_;
   // Proposed tokens from the end of the log on, and how many of them, from the
   // first on, the present verifier was given.

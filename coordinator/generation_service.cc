@@ -41,13 +41,19 @@ absl::Status TooBusy() {
       kRetryDelay);
 }
 
+SessionEnvironment WithWorkers(SessionEnvironment environment,
+                               WorkerPool* workers) {
+  environment.workers = workers;
+  return environment;
+}
+
 }  // namespace
 
 GenerationService::GenerationService(const CoordinatorOptions& options,
                                      const SessionEnvironment& environment,
                                      const ModelCatalog* catalog)
     : options_(options),
-      environment_(environment),
+      environment_(WithWorkers(environment, &workers_)),
       catalog_(catalog),
       workers_(
           "tokenize", options.num_workers, kMaxQueuedWork, kMaxQueuedWorkBytes),
@@ -113,8 +119,7 @@ std::shared_ptr<WriterHandler> GenerationService::StartSession(
   RequestDefaults defaults;
   defaults.speculation = options_.speculation;
   defaults.credit = options_.credit;
-  defaults.drafters = environment_.registry->DrafterNames(
-      (*model)->info.vocabulary_fingerprint);
+  defaults.drafters = DrafterNames((*model)->info.vocabulary_fingerprint);
   // A copy: the call, and its request with it, may end before a worker comes to
   // it.
   const bool queued = workers_.Post(
@@ -128,6 +133,19 @@ std::shared_ptr<WriterHandler> GenerationService::StartSession(
       request.SpaceUsedLong());
   if (!queued) session->Begin(TooBusy());
   return handler;
+}
+
+std::vector<std::string> GenerationService::DrafterNames(
+    const std::string& vocabulary_fingerprint) const {
+  std::vector<std::string> names =
+      environment_.registry->DrafterNames(vocabulary_fingerprint);
+  if (environment_.local_drafter == nullptr) return names;
+  for (const char* name : {kLocalDrafterKind, kLocalDrafter}) {
+    if (std::find(names.begin(), names.end(), name) == names.end()) {
+      names.emplace_back(name);
+    }
+  }
+  return names;
 }
 
 absl::Status GenerationService::Admit() {

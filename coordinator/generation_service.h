@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -83,6 +84,9 @@ class GenerationService final : public v1::GenerationService::CallbackService {
       grpc::CallbackServerContext* context,
       const v1::GenerateRequest& request,
       Sender sender);
+  // The names by which requests may ask for a drafter that fits.
+  std::vector<std::string> DrafterNames(
+      const std::string& vocabulary_fingerprint) const;
   std::shared_ptr<Session> MakeSession(Session::Call call);
   std::vector<std::shared_ptr<Session>> Sessions();
   // Runs `work` on a worker and finishes the call with its result.

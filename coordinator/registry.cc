@@ -10,6 +10,7 @@
 #include "common/base/host_port.h"
 #include "common/base/logging.h"
 #include "common/base/status_macros.h"
+#include "coordinator/local_drafter.h"
 
 namespace specwire::coordinator {
 namespace {
@@ -30,6 +31,14 @@ absl::Status CheckIdentity(const NodeIdentity& identity) {
         absl::StrCat("registration.name: must be 1 to ",
                      kMaxNameLength,
                      " printable ASCII characters"));
+  }
+  if (identity.role == NodeRole::kDraft && identity.name == kLocalDrafter) {
+    // Figures by draft node could not be told apart.
+    return absl::InvalidArgumentError(absl::StrCat(
+        "registration.name: '",
+        kLocalDrafter,
+        "' stands for the coordinator's own drafter; give the node another "
+        "name"));
   }
   if (identity.incarnation_id.empty() ||
       identity.incarnation_id.size() > kMaxIncarnationLength ||

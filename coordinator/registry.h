@@ -50,8 +50,9 @@ class Registry {
     bool known = false;
   };
 
-  // A node has opened a Join stream. INVALID_ARGUMENT naming a bad field;
-  // ALREADY_EXISTS if a live node at another address has the name.
+  // A node has opened a Join stream. INVALID_ARGUMENT naming a bad field, also
+  // for a draft node by the local drafter's name; ALREADY_EXISTS if a live node
+  // at another address has the name.
   absl::StatusOr<Registration> Register(const NodeIdentity& identity,
                                         absl::Time now);
   // A load report. False if the attachment is not the node's latest.
@@ -116,6 +117,10 @@ class Registry {
   std::vector<std::string> DrafterNames(
       const std::string& vocabulary_fingerprint) const;
   int CountDrafters(const std::string& vocabulary_fingerprint) const;
+  // Whether a draft node serves that AcquireDrafter may return; `drafter`
+  // empty: any.
+  bool ServesDrafter(const std::string& vocabulary_fingerprint,
+                     const std::string& drafter) const;
   // Whether AcquireDrafter may return a synthetic drafter; `drafter` empty:
   // any.
   bool HasSyntheticDrafter(const std::string& vocabulary_fingerprint,

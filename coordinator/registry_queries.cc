@@ -27,6 +27,15 @@ bool Fits(const DrafterInfo& drafter, const std::string& fingerprint) {
          drafter.vocabulary_fingerprint == fingerprint;
 }
 
+// `drafter` empty: any.
+bool Drafts(const NodeInfo& info,
+            const std::string& fingerprint,
+            const std::string& drafter) {
+  return info.state == NodeState::kServing && info.drafter.has_value() &&
+         Fits(*info.drafter, fingerprint) &&
+         (drafter.empty() || info.drafter->name == drafter);
+}
+
 bool Serves(const NodeInfo& info, const std::string& model_digest) {
   return info.state == NodeState::kServing && info.verifier.has_value() &&
          info.verifier->model.model_digest == model_digest;
@@ -150,10 +159,7 @@ absl::StatusOr<NodeInfo> Registry::AcquireDrafter(
   MutexLock lock(&mutex_);
   Node* best = nullptr;
   for (auto& [id, node] : nodes_) {
-    if (node.info.state != NodeState::kServing ||
-        !node.info.drafter.has_value() ||
-        !Fits(*node.info.drafter, vocabulary_fingerprint) ||
-        (!drafter.empty() && node.info.drafter->name != drafter) ||
+    if (!Drafts(node.info, vocabulary_fingerprint, drafter) ||
         exclude.contains(id)) {
       continue;
     }
@@ -212,9 +218,7 @@ std::vector<std::string> Registry::DrafterNames(
   MutexLock lock(&mutex_);
   std::set<std::string> names;
   for (const auto& [id, node] : nodes_) {
-    if (node.info.state == NodeState::kServing &&
-        node.info.drafter.has_value() &&
-        Fits(*node.info.drafter, vocabulary_fingerprint)) {
+    if (Drafts(node.info, vocabulary_fingerprint, "")) {
       names.insert(node.info.drafter->name);
     }
   }
@@ -225,23 +229,25 @@ int Registry::CountDrafters(const std::string& vocabulary_fingerprint) const {
   MutexLock lock(&mutex_);
   int count = 0;
   for (const auto& [id, node] : nodes_) {
-    if (node.info.state == NodeState::kServing &&
-        node.info.drafter.has_value() &&
-        Fits(*node.info.drafter, vocabulary_fingerprint)) {
-      ++count;
-    }
+    if (Drafts(node.info, vocabulary_fingerprint, "")) ++count;
   }
   return count;
+}
+
+bool Registry::ServesDrafter(const std::string& vocabulary_fingerprint,
+                             const std::string& drafter) const {
+  MutexLock lock(&mutex_);
+  return std::any_of(nodes_.begin(), nodes_.end(), [&](const auto& entry) {
+    return Drafts(entry.second.info, vocabulary_fingerprint, drafter);
+  });
 }
 
 bool Registry::HasSyntheticDrafter(const std::string& vocabulary_fingerprint,
                                    const std::string& drafter) const {
   MutexLock lock(&mutex_);
   for (const auto& [id, node] : nodes_) {
-    if (node.info.state == NodeState::kServing &&
-        node.info.drafter.has_value() && node.info.drafter->synthetic &&
-        Fits(*node.info.drafter, vocabulary_fingerprint) &&
-        (drafter.empty() || node.info.drafter->name == drafter)) {
+    if (Drafts(node.info, vocabulary_fingerprint, drafter) &&
+        node.info.drafter->synthetic) {
       return true;
     }
   }

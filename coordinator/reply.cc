@@ -104,7 +104,14 @@ v1::GenerateResponse Reply::Finished(const FinishRequest& finish,
   usage->set_cached_prompt_tokens(cached_prompt_tokens_);
   *finished->mutable_speculation() =
       MakeStats(figures, request_->params.speculation, drafter);
-  *finished->mutable_timings() = Timings();
+  v1::GenerateTimings* const timings = finished->mutable_timings();
+  *timings = Timings();
+  if (request_->params.speculation.enabled &&
+      timings->generation_time_ms() > 0) {
+    finished->mutable_speculation()->set_measured_speedup(
+        (num_told_ - 1) * absl::ToDoubleMilliseconds(figures.plain_step) /
+        timings->generation_time_ms());
+  }
   return response;
 }
 

@@ -46,6 +46,9 @@ std::vector<PositionLogprobs> LogprobsOf(const Commit& commit,
   return {begin, begin + static_cast<std::ptrdiff_t>(count)};
 }
 
+// Plain steps from which their time is known well enough.
+constexpr int64_t kEnoughPlainSteps = 8;
+
 int64_t Sum(const DecodeCounters& counters) {
   return counters.overlapped + counters.stale + counters.trimmed;
 }
@@ -74,7 +77,14 @@ RequestMachine::RequestMachine(RequestParams params, TokenJudge judge)
                params_.speculation.rule) {
   log_.insert(log_.end(), params_.resumed.begin(), params_.resumed.end());
   if (params_.speculation.enabled && params_.adapt.has_value()) {
-    control_.emplace(*params_.adapt, params_.speculation.run_length);
+    const SpeculationSettings& settings = params_.speculation;
+    control_.emplace(
+        *params_.adapt,
+        SpeculationBounds{.run_length = settings.run_length,
+                          .fixed_run_length = settings.fixed_run_length,
+                          .window = settings.window,
+                          .fixed_window = settings.fixed_window,
+                          .patience = settings.patience});
     withholding_ = !control_->drafting();
   }
   patience_ =
@@ -118,6 +128,8 @@ std::vector<Action> RequestMachine::OnCommit(const Commit& commit,
     MoveVerifier(status, &actions);
     return actions;
   }
+  // The first pass of a stream computes its prompt as well.
+  if (committed_here_) TimePass(commit, times);
   committed_here_ = true;
   TakeCounters(commit.counters);
   const size_t known = log_.size() - static_cast<size_t>(commit.position);
@@ -149,7 +161,13 @@ std::vector<Action> RequestMachine::OnCommit(const Commit& commit,
       return actions;
     }
     if (commit.finish == FinishReason::kNone) {
-      Adapt(commit, times, added.size(), &actions);
+      const absl::Duration before = patience_;
+      TellDrafter(commit, added.size(), &actions);
+      Adapt(added.size(), &actions);
+      answered_ = false;
+      due_patience_ = drafter_open_ && drafter_.num_outstanding() == 0
+                          ? std::min(before, patience_)
+                          : absl::ZeroDuration();
     }
   }
   if (commit.finish != FinishReason::kNone) {
@@ -321,11 +339,16 @@ void RequestMachine::OpenVerifierStream(Actions* actions) {
   verified_tokens_ = 0;
   counters_ = {};
   actions->push_back(OpenVerifier{
-      log_,
-      source_,
-      ToInt32(decode_until_),
-      patience_,
-      params_.speculation.enabled ? params_.speculation.window : 0});
+      log_, source_, ToInt32(decode_until_), patience_, MaxDraftRows()});
+  due_patience_ = absl::ZeroDuration();
+}
+
+int RequestMachine::MaxDraftRows() const {
+  const SpeculationSettings& settings = params_.speculation;
+  if (!settings.enabled) return 0;
+  return control_.has_value() && !settings.fixed_window
+             ? std::max(settings.window, kMaxRunLength)
+             : settings.window;
 }
 
 void RequestMachine::ReopenVerifier(Actions* actions) {
@@ -391,6 +414,11 @@ void RequestMachine::Finish(FinishRequest finish, Actions* actions) {
       figures_.num_drafted_tokens - figures_.num_draft_tokens -
       figures_.num_overlapped_tokens - figures_.num_stale_tokens -
       figures_.num_trimmed_tokens;
+  if (num_plain_steps_ >= kEnoughPlainSteps) {
+    figures_.plain_step = plain_time_ / num_plain_steps_;
+  } else if (control_.has_value()) {
+    figures_.plain_step = absl::Seconds(control_->estimates().costs.plain());
+  }
   actions->push_back(std::move(finish));
 }
 

@@ -21,10 +21,13 @@ namespace specwire::coordinator {
 // How a request speculates, every value in force.
 struct SpeculationSettings {
   bool enabled = true;
-  // Draft tokens in one proposal, 1 to kMaxRunLength.
+  // Draft tokens in one proposal, 1 to kMaxRunLength. Not fixed: to begin with,
+  // where the request adapts.
   int run_length = 4;
+  bool fixed_run_length = true;
   // How far a drafter works ahead of the last commit, run_length to kMaxWindow.
   int window = 8;
+  bool fixed_window = true;
   // How long a verifier waits for a proposal; InfiniteDuration is lock-step.
   absl::Duration patience = absl::Milliseconds(10);
   AcceptanceRule rule = AcceptanceRule::kCoupled;
@@ -46,9 +49,9 @@ struct RequestParams {
   std::vector<int32_t> stop_token_ids;
   bool ignore_eos = false;
   SpeculationSettings speculation;
-  // Set: whether to draft, and to wait for drafts, is decided from how they
-  // fare; `speculation.patience` is then the most that a step waits. Not under
-  // the ratio rule.
+  // Set: how to draft, if at all, and when to wait for drafts is decided from
+  // how they fare; `speculation.patience` is then the most that a step waits.
+  // Not under the ratio rule.
   std::optional<SpeculationStart> adapt = std::nullopt;
   // The target's vocabulary; draft tokens outside it are a drafter's fault.
   int vocab_size = 0;
@@ -77,6 +80,17 @@ struct SpeculationFigures {
   int64_t num_stale_tokens = 0;
   int64_t num_trimmed_tokens = 0;
   int64_t num_unused_tokens = 0;
+  // Commits behind which draft tokens were outstanding that still agree, and
+  // those that made such tokens worthless.
+  int64_t num_ahead_hits = 0;
+  int64_t num_ahead_misses = 0;
+  // Most tokens that a drafter was asked for in one proposal; 0: none was.
+  int longest_run_length = 0;
+  // Expected rate of tokens against plain decoding, averaged over passes; 0 if
+  // the request does not adapt.
+  double predicted_speedup = 0;
+  // What a plain step takes; 0 if not known.
+  absl::Duration plain_step;
 };
 
 // What a request machine wants done. Actions are carried out in order.
@@ -103,6 +117,9 @@ struct SendDecodeTune {
 struct OpenDrafter {
   int32_t source = 0;
   std::vector<int32_t> tokens;
+  int run_length = 4;
+  int window = 8;
+  float min_survival = 0;
 };
 struct SendCommit {
   int32_t source = 0;
@@ -112,6 +129,13 @@ struct SendCommit {
 struct SendRewind {
   int32_t source = 0;
   int32_t position = 0;
+};
+// What has changed of a drafter's settings.
+struct SendDraftTune {
+  int32_t source = 0;
+  std::optional<int> run_length;
+  std::optional<int> window;
+  std::optional<float> min_survival;
 };
 // Cancel the streams; what they still say is not for this request.
 struct CloseVerifier {};
@@ -150,6 +174,7 @@ using Action = std::variant<OpenVerifier,
                             OpenDrafter,
                             SendCommit,
                             SendRewind,
+                            SendDraftTune,
                             CloseVerifier,
                             CloseDrafter,
                             ArmDrafterTimer,
@@ -244,15 +269,23 @@ class RequestMachine {
   // num_accepted of these are accepted draft tokens.
   void CountPass(const Commit& commit, int first, int num_accepted);
   void TakeCounters(const DecodeCounters& counters);
-  // Tells the drafter, unless it is left alone, of the last `size` tokens.
-  void TellDrafter(size_t size, Actions* actions);
-  // Takes a pass into account: begins or ends to leave the drafter alone.
-  void Adapt(const Commit& commit,
-             const PassTimes& times,
-             size_t size,
-             Actions* actions);
+  // Times of a pass, not the one that a prompt was computed in.
+  void TimePass(const Commit& commit, const PassTimes& times);
+  // Tells the drafter, unless it is left alone, of a commit, of which the last
+  // `size` tokens of the log were new.
+  void TellDrafter(const Commit& commit, size_t size, Actions* actions);
+  // Takes a pass into account: begins or ends to leave the drafter alone,
+  // changes its settings and patience.
+  void Adapt(size_t size, Actions* actions);
+  // Settings that control has chosen since the drafter was told.
+  void TuneDrafter(Actions* actions);
+  // What control says of a proposal's answer.
+  void ObserveAnswer(const Proposal& proposal,
+                     const DrafterView::Verdict& verdict);
   // How long a step should wait while a drafter serves.
   absl::Duration WantedPatience() const;
+  // Most draft tokens in one pass.
+  int MaxDraftRows() const;
   // Opens a Decode stream with the log so far; nothing was sent on it yet.
   void OpenVerifierStream(Actions* actions);
   // The same in place of another, of which the drafter is told.
@@ -300,10 +333,21 @@ class RequestMachine {
   std::optional<SpeculationControl> control_;
   // The drafter is left alone: commits are kept from it, and none is opened.
   bool withholding_ = false;
-  // Length of the log that the drafter has been told.
+  // Length of the log that the drafter has been told, and its settings.
   size_t told_ = 0;
-  // The verifier had nothing to verify when the latest pass ended.
-  bool was_due_ = false;
+  ChosenSettings told_settings_;
+  // Lengths of the log after the commits.
+  std::vector<int> commit_ends_;
+  // How long the verifier waits for a draft before the next pass, as far as is
+  // known; 0 too if it has something to verify.
+  absl::Duration due_patience_;
+  // The drafter has spoken since the latest commit, with nothing outstanding.
+  bool answered_ = false;
+  // Plain steps that waited for nothing, and their time.
+  int64_t num_plain_steps_ = 0;
+  absl::Duration plain_time_;
+  // Sum over passes.
+  double predicted_ = 0;
 };
 
 }  // namespace specwire::coordinator

@@ -3,6 +3,7 @@
 // The request machine's dealings with drafters; those with verifiers and the
 // client are in request_machine.cc.
 
+#include <algorithm>
 #include <cstddef>
 #include <utility>
 
@@ -13,6 +14,8 @@ namespace {
 
 // Drafters that a request may lose before it stays plain.
 constexpr int kMaxDraftersLost = 8;
+// An answer that is later than so many passes is no later for control.
+constexpr size_t kMostLag = 16;
 
 }  // namespace
 
@@ -27,7 +30,6 @@ std::vector<Action> RequestMachine::OnProposal(const Proposal& proposal) {
     figures_.num_stale_tokens += size;
     return actions;
   }
-  const bool owed = drafter_.owes();
   const absl::StatusOr<DrafterView::Verdict> verdict =
       drafter_.OnProposal(proposal, log_);
   if (!verdict.ok()) {
@@ -38,9 +40,7 @@ std::vector<Action> RequestMachine::OnProposal(const Proposal& proposal) {
   }
   figures_.num_overlapped_tokens += verdict->overlapped;
   figures_.num_stale_tokens += verdict->stale;
-  if (control_.has_value() && owed && !drafter_.owes()) {
-    control_->OnAnswer(!proposal.tokens.empty());
-  }
+  if (verdict->begins) ObserveAnswer(proposal, *verdict);
   // The drafter serves: waiting for it may pay.
   SetPatience(WantedPatience(), &actions);
   if (verdict->forward) {
@@ -88,8 +88,43 @@ std::vector<Action> RequestMachine::OnDrafterTimeout(int32_t source,
   return actions;
 }
 
-void RequestMachine::TellDrafter(size_t size, Actions* actions) {
+void RequestMachine::ObserveAnswer(const Proposal& proposal,
+                                   const DrafterView::Verdict& verdict) {
+  answered_ = true;
+  if (!control_.has_value()) return;
+  // Passes since it was told what it goes by.
+  const auto begin = commit_ends_.end() - static_cast<std::ptrdiff_t>(std::min(
+                                              commit_ends_.size(), kMostLag));
+  const auto lag = std::count_if(begin, commit_ends_.end(), [&](int end) {
+    return end > proposal.based_on;
+  });
+  control_->OnAnswer(static_cast<int>(proposal.tokens.size()),
+                     proposal.confidence,
+                     static_cast<int>(lag));
+  control_->OnCompared(
+      verdict.late.matched, verdict.late.compared, drafter_.has_path());
+}
+
+void RequestMachine::TimePass(const Commit& commit, const PassTimes& times) {
+  if (commit.num_proposed == 0 && due_patience_ == absl::ZeroDuration() &&
+      patience_ == absl::ZeroDuration()) {
+    // A verifier that waits for credit, or for others, is none the slower.
+    plain_time_ += times.verify + std::min(times.wait, times.verify / 4);
+    ++num_plain_steps_;
+  }
+  if (!control_.has_value()) return;
+  control_->OnPass({.num_proposed = commit.num_proposed,
+                    .verify = times.verify,
+                    .wait = times.wait,
+                    .patience = due_patience_,
+                    .answered = answered_});
+}
+
+void RequestMachine::TellDrafter(const Commit& commit,
+                                 size_t size,
+                                 Actions* actions) {
   if (!drafter_open_) return;
+  const int outstanding = drafter_.num_outstanding();
   DrafterView::Comparison comparison;
   if (withholding_) {
     comparison = drafter_.OnWithheld(log_, size);
@@ -102,20 +137,24 @@ void RequestMachine::TellDrafter(size_t size, Actions* actions) {
     comparison = drafter_.OnCommit(log_, size);
     ArmTimer(actions);
   }
+  if (comparison.matched < comparison.compared) {
+    if (outstanding > commit.num_proposed) ++figures_.num_ahead_misses;
+  } else if (drafter_.num_outstanding() > 0) {
+    ++figures_.num_ahead_hits;
+  }
   if (control_.has_value()) {
-    control_->OnCompared(comparison.matched, comparison.compared);
+    control_->OnCompared(
+        comparison.matched, comparison.compared, drafter_.has_path());
   }
 }
 
-void RequestMachine::Adapt(const Commit& commit,
-                           const PassTimes& times,
-                           size_t size,
-                           Actions* actions) {
-  TellDrafter(size, actions);
+void RequestMachine::Adapt(size_t size, Actions* actions) {
   if (!control_.has_value()) return;
-  control_->OnPass(commit.num_proposed, times.verify, times.wait, was_due_);
+  commit_ends_.push_back(static_cast<int>(log_.size()));
+  predicted_ += control_->predicted_speedup();
+  figures_.predicted_speedup =
+      predicted_ / static_cast<double>(commit_ends_.size());
   control_->OnCommitted(static_cast<int>(size));
-  was_due_ = drafter_.num_outstanding() == 0;
   if (withholding_ && control_->drafting()) {
     withholding_ = false;
     if (drafter_open_) {
@@ -131,15 +170,37 @@ void RequestMachine::Adapt(const Commit& commit,
   } else if (!control_->drafting()) {
     withholding_ = true;
   }
+  TuneDrafter(actions);
   // Without a drafter there is nothing to wait for.
   if (drafter_open_ || withholding_) SetPatience(WantedPatience(), actions);
 }
 
-absl::Duration RequestMachine::WantedPatience() const {
-  if (control_.has_value() && !control_->waiting()) {
-    return absl::ZeroDuration();
+void RequestMachine::TuneDrafter(Actions* actions) {
+  if (!drafter_open_ || withholding_) return;
+  const ChosenSettings& wanted = control_->settings();
+  SendDraftTune tune;
+  tune.source = source_;
+  if (wanted.run_length != told_settings_.run_length) {
+    tune.run_length = wanted.run_length;
   }
-  return params_.speculation.patience;
+  if (wanted.window != told_settings_.window) tune.window = wanted.window;
+  if (wanted.min_survival != told_settings_.min_survival) {
+    tune.min_survival = wanted.min_survival;
+  }
+  if (!tune.run_length.has_value() && !tune.window.has_value() &&
+      !tune.min_survival.has_value()) {
+    return;
+  }
+  told_settings_ = wanted;
+  figures_.longest_run_length =
+      std::max(figures_.longest_run_length, wanted.run_length);
+  drafter_.OnTuned(wanted.run_length, wanted.window);
+  actions->push_back(tune);
+}
+
+absl::Duration RequestMachine::WantedPatience() const {
+  return control_.has_value() ? control_->settings().patience
+                              : params_.speculation.patience;
 }
 
 std::optional<SpeculationEstimates> RequestMachine::estimates() const {
@@ -155,7 +216,20 @@ void RequestMachine::OpenNextDrafter(Actions* actions) {
     // positions would have one or not by how fast it came.
     SetPatience(params_.speculation.patience, actions);
   }
-  actions->push_back(OpenDrafter{source_, log_});
+  if (control_.has_value()) {
+    told_settings_ = control_->settings();
+  } else {
+    told_settings_.run_length = params_.speculation.run_length;
+    told_settings_.window = params_.speculation.window;
+  }
+  figures_.longest_run_length =
+      std::max(figures_.longest_run_length, told_settings_.run_length);
+  actions->push_back(OpenDrafter{source_,
+                                 log_,
+                                 told_settings_.run_length,
+                                 told_settings_.window,
+                                 told_settings_.min_survival});
+  drafter_.OnTuned(told_settings_.run_length, told_settings_.window);
   told_ = log_.size();
   drafter_.OnOpened(static_cast<int>(log_.size()));
   ArmTimer(actions);

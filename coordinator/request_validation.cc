@@ -241,6 +241,8 @@ SpeculationSettings FillSpeculation(const v1::Speculation& wanted,
   settings.run_length = defaults.run_length;
   settings.window = defaults.window;
   settings.patience = defaults.patience;
+  settings.fixed_run_length = wanted.has_max_draft_tokens();
+  settings.fixed_window = wanted.has_window();
   if (wanted.has_max_draft_tokens()) {
     settings.run_length = wanted.max_draft_tokens();
     settings.window = std::min(

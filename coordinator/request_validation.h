@@ -28,7 +28,7 @@ struct CheckedRequest {
   RequestParams params;
   // max_tokens is set.
   StopCriteria stop;
-  // Name of the drafter to use; empty: any.
+  // Name of the drafter to use, see kLocalDrafter; empty: any.
   std::string drafter;
   // How tokens become text, and the texts that end it.
   TextRules text;
@@ -53,7 +53,8 @@ struct CheckedRequest {
 struct RequestDefaults {
   SpeculationDefaults speculation;
   int credit = 128;
-  // Drafters that fit the model.
+  // Drafters that fit the model, the local one under the names by which it may
+  // be asked for.
   std::vector<std::string> drafters;
 };
 

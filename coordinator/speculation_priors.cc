@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <optional>
 
 namespace specwire::coordinator {
 namespace {
@@ -19,19 +20,6 @@ constexpr int kRequestsPerAttempt = 4;
 // Tokens before it tries, and before others do.
 constexpr int kEarlyAttempt = 8;
 constexpr int kLatestAttempt = 512;
-
-void Blend(double value, double* average) {
-  *average += kWeight * (value - *average);
-}
-
-void BlendTime(double seconds, double* average) {
-  if (seconds <= 0) return;
-  if (*average <= 0) {
-    *average = seconds;
-  } else {
-    Blend(seconds, average);
-  }
-}
 
 }  // namespace
 
@@ -66,15 +54,19 @@ void SpeculationPriors::Report(const std::string& model_digest,
     return;
   }
   Entry& entry = it->second;
-  SpeculationEstimates& known = entry.estimates;
   entry.paying += kPayingWeight * ((estimates.pays ? 1 : 0) - entry.paying);
-  Blend(estimates.first, &known.first);
-  Blend(estimates.next, &known.next);
-  Blend(estimates.answered, &known.answered);
-  BlendTime(estimates.wait, &known.wait);
-  BlendTime(estimates.plain, &known.plain);
-  BlendTime(estimates.row, &known.row);
-  known.pays = entry.paying >= 0.5;
+  entry.estimates.Blend(estimates, kWeight);
+  entry.estimates.pays = entry.paying >= 0.5;
+}
+
+std::optional<double> SpeculationPriors::PredictedSpeedup(
+    const std::string& model_digest, const std::string& drafter) {
+  MutexLock lock(&mutex_);
+  const auto it = entries_.find({model_digest, drafter});
+  if (it == entries_.end()) return std::nullopt;
+  const SpeculationControl control({.estimates = it->second.estimates},
+                                   SpeculationBounds());
+  return std::max(control.predicted_speedup(), 1.0);
 }
 
 }  // namespace specwire::coordinator

@@ -49,6 +49,10 @@ void AddTo(const CounterValue& counter, SpeculationFigures* figures) {
     if (reason == kStale) figures->num_stale_tokens += count;
     if (reason == kTrimmed) figures->num_trimmed_tokens += count;
     if (reason == kUnused) figures->num_unused_tokens += count;
+  } else if (counter.name == metric::kNumAheadCommits) {
+    const std::string outcome = Label(counter, metric::kOutcome);
+    if (outcome == kHit) figures->num_ahead_hits += count;
+    if (outcome == kMiss) figures->num_ahead_misses += count;
   }
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/wire.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "common/base/status_macros.h"
@@ -86,8 +88,9 @@ v1::DraftRequest MakeDraftOpen(const CheckedRequest& request,
   *out->mutable_sampling() = ToProto(request.params.sampling);
   out->set_choice(choice);
   out->set_rule(ToProto(request.params.speculation.rule));
-  out->set_run_length(request.params.speculation.run_length);
-  out->set_window(request.params.speculation.window);
+  out->set_run_length(open.run_length);
+  out->set_window(open.window);
+  out->set_min_survival(open.min_survival);
   out->set_vocab_size(request.params.vocab_size);
   out->set_priority(request.priority);
   out->set_tenant_salt(request.cache_salt);
@@ -112,6 +115,17 @@ v1::DraftRequest MakeDraftCommit(const SendCommit& commit) {
 v1::DraftRequest MakeDraftRewind(const SendRewind& rewind) {
   v1::DraftRequest message;
   message.mutable_rewind()->set_position(rewind.position);
+  return message;
+}
+
+v1::DraftRequest MakeDraftTune(const SendDraftTune& tune) {
+  v1::DraftRequest message;
+  v1::DraftTune* out = message.mutable_tune();
+  if (tune.run_length.has_value()) out->set_run_length(*tune.run_length);
+  if (tune.window.has_value()) out->set_window(*tune.window);
+  if (tune.min_survival.has_value()) {
+    out->set_min_survival(*tune.min_survival);
+  }
   return message;
 }
 
@@ -272,7 +286,10 @@ v1::SpeculationStats MakeStats(const SpeculationFigures& figures,
   stats.mutable_acceptance_histogram()->Assign(
       figures.acceptance_histogram.begin(), figures.acceptance_histogram.end());
   stats.set_rule(ToProto(settings.rule));
-  stats.set_num_spec_tokens(settings.enabled ? settings.run_length : 0);
+  stats.set_num_spec_tokens(
+      settings.enabled
+          ? std::max(settings.run_length, figures.longest_run_length)
+          : 0);
   stats.set_num_passes(figures.num_passes);
   stats.set_num_drafted_tokens(figures.num_drafted_tokens);
   stats.set_num_overlapped_tokens(figures.num_overlapped_tokens);
@@ -280,6 +297,9 @@ v1::SpeculationStats MakeStats(const SpeculationFigures& figures,
   stats.set_num_trimmed_tokens(figures.num_trimmed_tokens);
   stats.set_num_unused_tokens(figures.num_unused_tokens);
   stats.set_drafter(drafter);
+  stats.set_num_ahead_hits(figures.num_ahead_hits);
+  stats.set_num_ahead_misses(figures.num_ahead_misses);
+  stats.set_predicted_speedup(figures.predicted_speedup);
   return stats;
 }
 

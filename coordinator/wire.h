@@ -28,6 +28,7 @@ v1::DraftRequest MakeDraftOpen(const CheckedRequest& request,
                                int choice = 0);
 v1::DraftRequest MakeDraftCommit(const SendCommit& commit);
 v1::DraftRequest MakeDraftRewind(const SendRewind& rewind);
+v1::DraftRequest MakeDraftTune(const SendDraftTune& tune);
 
 // INVALID_ARGUMENT naming the field if the response is not one that a sound
 // verifier can send: numbers negative or out of proportion, an id outside the

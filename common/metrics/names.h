@@ -22,6 +22,10 @@ inline constexpr char kNumAcceptedTokensPerPos[] =
 // trimmed, unused.
 inline constexpr char kNumUnverifiedTokens[] =
     "specwire_spec_decode_num_unverified_tokens_total";
+// Commits behind which draft tokens were outstanding, by label kOutcome: hit
+// (they still agreed), miss.
+inline constexpr char kNumAheadCommits[] =
+    "specwire_spec_decode_num_ahead_commits_total";
 // Counter: verify passes, those without draft tokens included.
 inline constexpr char kNumPasses[] = "specwire_spec_decode_num_passes_total";
 
@@ -79,6 +83,7 @@ inline constexpr char kPosition[] = "position";
 inline constexpr char kReason[] = "reason";
 inline constexpr char kFinishedReason[] = "finished_reason";
 inline constexpr char kCode[] = "code";
+inline constexpr char kOutcome[] = "outcome";
 inline constexpr char kStage[] = "stage";
 inline constexpr char kRole[] = "role";
 inline constexpr char kState[] = "state";

@@ -54,6 +54,40 @@ class DrafterViewTest : public testing::Test {
   DrafterView view_;
 };
 
+TEST_F(DrafterViewTest, TellsWhereAPathBegins) {
+  const auto take = [this](const Proposal& proposal) {
+    return view_.OnProposal(proposal, log_).value();
+  };
+  EXPECT_TRUE(take(MakeRun(3, 3, {})).begins);
+  Commit({5});
+  EXPECT_TRUE(take(MakeRun(4, 4, {7, 8})).begins);
+  EXPECT_FALSE(take(MakeRun(6, 4, {9})).begins);
+  EXPECT_TRUE(view_.has_path());
+  Commit({7, 8, 9});
+  EXPECT_FALSE(view_.has_path());
+  // Late by two tokens, of which the first was right.
+  Commit({1, 2});
+  const DrafterView::Verdict wrong = take(MakeRun(7, 7, {1, 3}));
+  EXPECT_TRUE(wrong.begins);
+  EXPECT_EQ(wrong.late.matched, 1);
+  EXPECT_EQ(wrong.late.compared, 2);
+  // Late by one, and right.
+  Commit({4});
+  const DrafterView::Verdict right = take(MakeRun(9, 9, {4, 6}));
+  EXPECT_TRUE(right.begins);
+  EXPECT_TRUE(right.forward);
+  EXPECT_EQ(right.late.matched, 1);
+  EXPECT_EQ(right.late.compared, 1);
+}
+
+TEST_F(DrafterViewTest, TakesWhatEarlierSettingsAllowed) {
+  view_.OnTuned(6, 12);
+  EXPECT_EQ(Take(MakeRun(3, 3, {1, 1, 1, 1, 1, 1})), "forward");
+  view_.OnTuned(2, 4);
+  EXPECT_EQ(Take(MakeRun(9, 3, {1, 1, 1, 1, 1, 1})), "forward");
+  EXPECT_THAT(Take(MakeRun(15, 3, {1})), HasSubstr("window"));
+}
+
 TEST_F(DrafterViewTest, OwesAnAnswerToItsOpen) {
   EXPECT_TRUE(view_.owes());
   EXPECT_EQ(view_.owed(), 1);

@@ -96,6 +96,8 @@ TEST_F(RegistryTest, RefusesBadIdentitiesByField) {
        [](NodeIdentity* i) { i->name = std::string(65, 'a'); }},
       {"registration.name", [](NodeIdentity* i) { i->name = "a\nb"; }},
       {"registration.name", [](NodeIdentity* i) { i->name = "\xc3\xa4"; }},
+      // The coordinator's own drafter goes by it.
+      {"registration.name", [](NodeIdentity* i) { i->name = "local"; }},
       {"registration.incarnation_id",
        [](NodeIdentity* i) { i->incarnation_id = ""; }},
       {"registration.incarnation_id",
@@ -278,6 +280,10 @@ TEST_F(RegistryTest, PicksDrafterByVocabularyAndName) {
   EXPECT_THAT(registry_.DrafterNames("aaaa"), ElementsAre("model", "ngram"));
   EXPECT_THAT(registry_.DrafterNames("bbbb"), ElementsAre("ngram"));
   EXPECT_EQ(registry_.CountDrafters("aaaa"), 2);
+  EXPECT_TRUE(registry_.ServesDrafter("aaaa", ""));
+  EXPECT_TRUE(registry_.ServesDrafter("aaaa", "model"));
+  EXPECT_TRUE(registry_.ServesDrafter("bbbb", "ngram"));
+  EXPECT_FALSE(registry_.ServesDrafter("bbbb", "model"));
 }
 
 TEST_F(RegistryTest, KeepsOnlyTheLatestGoneNodes) {

@@ -192,6 +192,22 @@ TEST_F(ReplyTest, TimesAreFromArrivalAndBetweenTokens) {
   EXPECT_EQ(finished.usage().cached_prompt_tokens(), 7);
 }
 
+TEST_F(ReplyTest, MeasuresTheSpeedupAgainstPlainSteps) {
+  Begin();
+  Delta({'a', 'b'}, 0, 30);
+  Delta({'c', 'd', 'e'}, 0, 70);
+  SpeculationFigures figures;
+  FinishRequest finish;
+  finish.reason = FinishReason::kLength;
+  // Four tokens came in 40 ms.
+  figures.plain_step = absl::Milliseconds(15);
+  EXPECT_EQ(reply_->Finished(finish, figures, "")
+                .finished()
+                .speculation()
+                .measured_speedup(),
+            1.5);
+}
+
 TEST_F(ReplyTest, ClockThatIsSetBackMakesNoNegativeTimes) {
   Begin();
   reply_->OnFirstStep(At(-50), 0);

@@ -126,7 +126,7 @@ TEST(RequestMachineAdaptTest, ADrafterThatIsAlwaysWrongHearsLittle) {
     play.Step();
   }
   EXPECT_EQ(play.machine().log().size(), size_t{kPrompt + 1000});
-  EXPECT_LT(play.commits, 150);
+  EXPECT_LT(play.commits, 300);
   EXPECT_GT(play.commits, 8);
   EXPECT_EQ(play.patience(), absl::ZeroDuration());
   EXPECT_EQ(play.opened, 1);
@@ -225,6 +225,150 @@ TEST(RequestMachineAdaptTest, AFullVerifierIsNoLoss) {
       play.machine().OnVerifierClosed(full, /*could_open=*/false);
   ASSERT_TRUE(play.machine().finished());
   EXPECT_EQ(std::get<FinishRequest>(actions.back()).status, full);
+}
+
+// What the drafter and the verifier were told last.
+struct Told {
+  int run_length = 0;
+  int window = 0;
+  float min_survival = 0;
+  int tunes = 0;
+
+  void Take(const std::vector<Action>& actions) {
+    for (const Action& action : actions) {
+      if (const auto* open = std::get_if<OpenDrafter>(&action)) {
+        run_length = open->run_length;
+        window = open->window;
+        min_survival = open->min_survival;
+      } else if (const auto* tune = std::get_if<SendDraftTune>(&action)) {
+        ++tunes;
+        EXPECT_TRUE(tune->run_length.has_value() || tune->window.has_value() ||
+                    tune->min_survival.has_value());
+        run_length = tune->run_length.value_or(run_length);
+        window = tune->window.value_or(window);
+        min_survival = tune->min_survival.value_or(min_survival);
+      }
+    }
+  }
+};
+
+// A drafter that is right for ever and fills its window, and a verifier that
+// checks `rows` tokens at most in a pass. Returns the machine's figures.
+SpeculationFigures PlayEager(RequestParams params,
+                             float confidence,
+                             Told* told) {
+  constexpr int kRows = 6;
+  params.max_tokens = 2000;
+  RequestMachine machine(std::move(params));
+  told->Take(machine.Start());
+  int sent = kPrompt;
+  while (!machine.finished()) {
+    const int length = static_cast<int>(machine.log().size());
+    sent = std::max(sent, length);
+    while (sent + told->run_length <= length + told->window) {
+      Proposal proposal;
+      proposal.source = 1;
+      proposal.position = sent;
+      proposal.based_on = length;
+      proposal.tokens.assign(static_cast<size_t>(told->run_length), 7);
+      proposal.confidence = confidence;
+      sent += told->run_length;
+      told->Take(machine.OnProposal(proposal));
+      if (machine.finished()) return machine.figures();
+    }
+    Commit commit;
+    commit.position = length;
+    commit.num_proposed = std::min({sent - length, kRows, 2002 - length});
+    commit.num_accepted = commit.num_proposed;
+    commit.tokens.assign(static_cast<size_t>(commit.num_proposed) + 1, 7);
+    told->Take(machine.OnCommit(
+        commit,
+        {.wait = absl::ZeroDuration(),
+         .verify = absl::Microseconds(2000 + 150 * commit.num_proposed)}));
+  }
+  return machine.figures();
+}
+
+TEST(RequestMachineAdaptTest, TunesADrafterThatDeservesIt) {
+  RequestParams params = Params();
+  params.speculation.fixed_run_length = false;
+  params.speculation.fixed_window = false;
+  Told told;
+  const SpeculationFigures figures = PlayEager(params, 0, &told);
+  EXPECT_GT(told.run_length, 4);
+  EXPECT_GE(told.window, 2 * told.run_length);
+  EXPECT_EQ(told.min_survival, 0);
+  EXPECT_GE(told.tunes, 1);
+  EXPECT_LT(told.tunes, 12);
+  EXPECT_EQ(figures.longest_run_length, told.run_length);
+  EXPECT_GT(figures.predicted_speedup, 2);
+  EXPECT_GT(figures.plain_step, absl::Milliseconds(1));
+  EXPECT_LT(figures.plain_step, absl::Milliseconds(3));
+}
+
+TEST(RequestMachineAdaptTest, TellsADrafterThatKnowsWhereToCut) {
+  RequestParams params = Params();
+  params.speculation.fixed_run_length = false;
+  params.speculation.fixed_window = false;
+  Told told;
+  PlayEager(params, 0.9f, &told);
+  EXPECT_EQ(told.run_length, kMaxRunLength);
+  EXPECT_GT(told.min_survival, 0);
+}
+
+TEST(RequestMachineAdaptTest, WhatARequestFixesIsNotTuned) {
+  Told told;
+  const SpeculationFigures figures = PlayEager(Params(), 0.9f, &told);
+  EXPECT_EQ(told.tunes, 0);
+  EXPECT_EQ(told.run_length, 2);
+  EXPECT_EQ(told.window, 4);
+  EXPECT_EQ(told.min_survival, 0);
+  EXPECT_EQ(figures.longest_run_length, 2);
+}
+
+TEST(RequestMachineAheadTest, CommitsAreCountedByWhatLayBehindThem) {
+  RequestParams params = Params();
+  params.adapt.reset();
+  RequestMachine machine(params);
+  machine.Start();
+  const auto propose = [&](int position, int based_on) {
+    Proposal proposal;
+    proposal.source = 1;
+    proposal.position = position;
+    proposal.based_on = based_on;
+    proposal.tokens = {7, 7};
+    machine.OnProposal(proposal);
+  };
+  const auto commit = [&](std::vector<int32_t> tokens, int num_proposed) {
+    Commit done;
+    done.position = static_cast<int32_t>(machine.log().size());
+    done.num_proposed = num_proposed;
+    done.num_accepted = static_cast<int32_t>(tokens.size()) - 1;
+    done.tokens = std::move(tokens);
+    machine.OnCommit(done);
+  };
+  propose(3, 3);
+  propose(5, 3);
+  // The first run is right, and its bonus token is the next one's first.
+  commit({7, 7, 7}, 2);
+  EXPECT_EQ(machine.figures().num_ahead_hits, 1);
+  // All that was there is verified: nothing lay behind it.
+  commit({7, 7}, 1);
+  EXPECT_EQ(machine.figures().num_ahead_hits, 1);
+  EXPECT_EQ(machine.figures().num_ahead_misses, 0);
+  propose(8, 8);
+  propose(10, 8);
+  // The first run is wrong, and so the second one worthless.
+  commit({8}, 2);
+  EXPECT_EQ(machine.figures().num_ahead_misses, 1);
+  propose(9, 9);
+  // Wrong, but nothing lay behind it.
+  commit({8}, 2);
+  EXPECT_EQ(machine.figures().num_ahead_misses, 1);
+  propose(10, 10);
+  // A plain pass that the draft came too late for.
+  commit({7}, 0);
+  EXPECT_EQ(machine.figures().num_ahead_hits, 2);
 }
 
 }  // namespace

@@ -68,6 +68,15 @@ struct Printer {
   std::string operator()(const SendRewind& a) const {
     return absl::StrCat("SendRewind ", a.source, " @", a.position);
   }
+  std::string operator()(const SendDraftTune& a) const {
+    return absl::StrCat(
+        "SendDraftTune ",
+        a.source,
+        a.run_length.has_value() ? absl::StrCat(" run ", *a.run_length) : "",
+        a.window.has_value() ? absl::StrCat(" window ", *a.window) : "",
+        a.min_survival.has_value() ? absl::StrCat(" survival ", *a.min_survival)
+                                   : "");
+  }
   std::string operator()(const CloseVerifier&) const { return "CloseVerifier"; }
   std::string operator()(const CloseDrafter& a) const {
     return absl::StrCat("CloseDrafter ", a.source);

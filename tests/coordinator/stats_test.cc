@@ -54,6 +54,8 @@ void Add(const v1::SpeculationStats& stats, v1::SpeculationStats* sum) {
                               stats.num_trimmed_tokens());
   sum->set_num_unused_tokens(sum->num_unused_tokens() +
                              stats.num_unused_tokens());
+  sum->set_num_ahead_hits(sum->num_ahead_hits() + stats.num_ahead_hits());
+  sum->set_num_ahead_misses(sum->num_ahead_misses() + stats.num_ahead_misses());
   for (int i = 0; i < stats.acceptance_histogram_size(); ++i) {
     if (i == sum->acceptance_histogram_size()) sum->add_acceptance_histogram(0);
     sum->set_acceptance_histogram(
@@ -71,6 +73,8 @@ void ExpectEqualCounts(const v1::SpeculationStats& got,
   EXPECT_EQ(got.num_stale_tokens(), want.num_stale_tokens());
   EXPECT_EQ(got.num_trimmed_tokens(), want.num_trimmed_tokens());
   EXPECT_EQ(got.num_unused_tokens(), want.num_unused_tokens());
+  EXPECT_EQ(got.num_ahead_hits(), want.num_ahead_hits());
+  EXPECT_EQ(got.num_ahead_misses(), want.num_ahead_misses());
 }
 
 TEST(StatsTest, NothingHasHappenedYet) {
@@ -96,6 +100,8 @@ TEST(StatsTest, TotalsAreTheSumsOfReplies) {
     request.mutable_speculation()->set_drafter(i % 2 == 0 ? "oracle" : "bad");
     // Ahead of what is committed, so that there are stale and unused tokens.
     request.mutable_speculation()->set_window(16);
+    // And used whether or not they pay.
+    request.mutable_speculation()->set_patience_us(50'000);
     const GenerateResult result = cluster.Generate(request);
     ExpectComplete(result, absl::StrCat("prompt ", i), 60);
     Add(result.finished.speculation(), &sum);

@@ -100,6 +100,26 @@ TEST(WireTest, PatienceWithoutLimitIsMinusOne) {
   EXPECT_FALSE(MakeDecodeTune(tune).tune().has_decode_until());
 }
 
+TEST(WireTest, DraftSettingsAreThoseOfTheStream) {
+  CheckedRequest request;
+  request.params.prompt = {1, 2};
+  OpenDrafter open;
+  open.tokens = {1, 2, 3};
+  open.run_length = 16;
+  open.window = 40;
+  open.min_survival = 0.25f;
+  const v1::DraftRequest opened = MakeDraftOpen(request, open);
+  EXPECT_EQ(opened.open().run_length(), 16);
+  EXPECT_EQ(opened.open().window(), 40);
+  EXPECT_EQ(opened.open().min_survival(), 0.25f);
+  SendDraftTune tune;
+  tune.min_survival = 0.5f;
+  const v1::DraftRequest tuned = MakeDraftTune(tune);
+  EXPECT_EQ(tuned.tune().min_survival(), 0.5f);
+  EXPECT_FALSE(tuned.tune().has_run_length());
+  EXPECT_FALSE(tuned.tune().has_window());
+}
+
 // All four messages of a round, late in a long text, at run length 8; without
 // logprobs and timings.
 TEST(WireTest, ProposalAndCommitOfEightAreSmall) {
@@ -141,12 +161,18 @@ TEST(WireTest, StatsFollowTheDefinitions) {
   figures.num_draft_tokens = 16;
   figures.num_accepted_draft_tokens = 6;
   figures.acceptance_histogram = {1, 1, 1, 1};
+  figures.num_ahead_hits = 5;
+  figures.num_ahead_misses = 6;
+  figures.predicted_speedup = 1.5;
   const v1::SpeculationStats stats =
       MakeStats(figures, SpeculationSettings(), "ngram");
   EXPECT_EQ(stats.mean_acceptance_length(), 2.5);
   EXPECT_EQ(stats.draft_acceptance_rate(), 0.375);
   EXPECT_EQ(stats.acceptance_histogram_size(), 4);
   EXPECT_EQ(stats.num_spec_tokens(), 4);
+  EXPECT_EQ(stats.num_ahead_hits(), 5);
+  EXPECT_EQ(stats.num_ahead_misses(), 6);
+  EXPECT_EQ(stats.predicted_speedup(), 1.5);
   EXPECT_EQ(stats.drafter(), "ngram");
 }
 

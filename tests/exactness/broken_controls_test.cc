@@ -175,10 +175,10 @@ class BrokenDrafter final : public Drafter {
           pipeline_(params.sampling, params.context) {}
 
     absl::StatusOr<DraftRun> Propose(absl::Span<const int32_t> path,
-                                     int max_tokens) override {
+                                     const DraftLimits& limits) override {
       DraftRun run;
       std::vector<int32_t> text(path.begin(), path.end());
-      for (int i = 0; i < max_tokens; ++i) {
+      for (int i = 0; i < limits.max_tokens; ++i) {
         const auto position = static_cast<int>(text.size());
         const TokenDistribution& full = pipeline_.Distribution(
             model_->RowAfter(text), {.settled = text, .run = {}});

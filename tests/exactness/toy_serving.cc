@@ -187,7 +187,7 @@ absl::StatusOr<bool> ToyServing::PumpDrafter(Request* request) {
   if (work.kind == DraftPath::Work::Kind::kDraft) {
     SPECWIRE_ASSIGN_OR_RETURN(
         DraftRun run,
-        request->drafter->Propose(request->path->path(), work.max_tokens));
+        request->drafter->Propose(request->path->path(), work.limits));
     request->path->OnDrafted(std::move(run));
     return true;
   }

@@ -1,19 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """specwire bench against a running cluster: figures, equal ids, load shapes,
-failures, interrupts."""
+failures, interrupts. A sweep over clusters of its own."""
 
 import json
 import os
 import signal
 import tempfile
 import unittest
+import xml.etree.ElementTree
 
-from process_cluster import (DATA, DONE, FAILED, Cluster, UpCluster,
-                             make_tiny_model, read_metrics, wait_until)
+from process_cluster import (DATA, DONE, FAILED, Cluster, Program, UpCluster,
+                             alive, make_tiny_model, read_metrics, wait_until)
 
 QUESTIONS = DATA / "questions.jsonl"
-CATEGORIES = {"writing", "coding", "translation", "summarization", "qa",
-              "math_reasoning", "rag"}
+CATEGORIES = {"chat", "translation", "summarization", "qa", "math_reasoning",
+              "rag"}
+# Groups take turns: 1 and 2 are chat, 5 and 8 qa.
+ORDER = (1, 3, 4, 5, 6, 7, 2, 8)
 INTERRUPTED = 130
 # Room for the template and the prompts.
 MODEL_FLAGS = ("--context_length", "4096")
@@ -74,9 +77,12 @@ class BenchTest(unittest.TestCase):
         self.assertGreater(speedup["high"], speedup["geometric_mean"])
         self.assertEqual(set(report["categories"]), CATEGORIES)
         for category in report["categories"].values():
-            for mode in category.values():
+            self.assertGreater(category["speedup"]["end_to_end"]["ratio"], 0)
+            for mode in ("plain", "speculative"):
+                mode = category[mode]
                 self.assertGreater(mode["output_tokens_per_second"], 0)
                 self.assertGreater(mode["itl_ms"]["p50"], 0)
+        self.assertEqual(report["stream_speedup"]["end_to_end"]["pairs"], 20)
         self.check_records(records)
 
     def check_records(self, records):
@@ -86,7 +92,10 @@ class BenchTest(unittest.TestCase):
             self.assertEqual(record["status"], "OK")
             self.assertEqual(sum(n for _, n in record["chunks"]), 12)
             self.assertEqual(len(record["token_ids"]), 12)
-            self.assertEqual(record["question_id"], record["index"] % 8 + 1)
+            self.assertEqual(record["question_id"], ORDER[record["index"] % 8])
+            self.assertEqual(record["temperature"], 1)
+            self.assertEqual(record["seed"], record["index"] + 7)
+            self.assertGreater(len(record["prompt_token_ids"]), 10)
             texts.setdefault(record["index"], {})[record["mode"]] = (
                 record["token_ids"])
         self.assertEqual(set(texts), set(range(20)))
@@ -201,6 +210,81 @@ class LostClusterTest(unittest.TestCase):
                              {"UNAVAILABLE"})
             cluster.start_coordinator()
             cluster.wait_serving("verifier-0")
+
+
+class SweepTest(unittest.TestCase):
+    FLAGS = ("bench", "--sweep", "--json", "--dataset", QUESTIONS, "--engine",
+             "synthetic", "--allow_synthetic", "--sweep_drafters", "synthetic",
+             "--synthetic_step_us", 1000, "--synthetic_acceptance", "0.9,0.5")
+
+    def test_every_point_is_measured_and_held_against_the_model(self):
+        with tempfile.NamedTemporaryFile(suffix=".svg") as svg:
+            program = Program("specwire", *self.FLAGS, "--num", 2,
+                              "--max_tokens", 24, "--sweep_run_lengths",
+                              "auto,1,2", "--sweep_round_trips", "0.5,0",
+                              "--sweep_jitter", 0.5, "--svg", svg.name)
+            try:
+                self.assertEqual(program.wait(), DONE, program.err())
+            finally:
+                program.kill()
+            plot = xml.etree.ElementTree.parse(svg.name).getroot()
+        report = json.loads(program.out())
+        self.assertEqual([(p["round_trip"], p["run_length"])
+                          for p in report["points"]],
+                         [(0, "2"), (0, "1"), (0, "auto"),
+                          (0.5, "2"), (0.5, "1"), (0.5, "auto")])
+        (cluster,) = report["clusters"]
+        self.assertGreaterEqual(cluster["plain_step_us"], 1000)
+        for point in report["points"]:
+            self.assertIs(point["ids_equal"], True)
+            self.assertEqual((point["completed"], point["failed"]), (2, 0))
+            self.assertAlmostEqual(
+                point["round_trip_us"],
+                point["round_trip"] * cluster["plain_step_us"], places=2)
+            self.assertAlmostEqual(
+                point["eta"], point["speedup"]["ratio"] / point["ideal"])
+            self.assertAlmostEqual(
+                point["eta_net"], point["speedup"]["ratio"] / point["model"])
+        # In lock-step what is drafted, and so what is accepted, is the same
+        # however long the way.
+        for near, far in zip(report["points"][:2], report["points"][3:]):
+            self.assertEqual(near["survival"], far["survival"])
+            self.assertEqual(near["tokens_per_pass"], far["tokens_per_pass"])
+            self.assertGreater(near["tokens_per_pass"], 1.2)
+            self.assertLess(far["model"], near["model"])
+        names = [text.text for text in
+                 plot.iter("{http://www.w3.org/2000/svg}text")]
+        for name in ("synthetic", "0.5", "auto", "round trip, in plain steps"):
+            self.assertIn(name, names)
+
+    def test_an_interrupt_ends_its_clusters_too(self):
+        program = Program("specwire", *self.FLAGS, "--num", 4, "--max_tokens",
+                          24, "--sweep_round_trips",
+                          ",".join(map(str, range(50))))
+        try:
+            wait_until(lambda: " 1 of 200 points" in program.err(), "a point")
+            with open(f"/proc/{program.pid}/task/{program.pid}/children") as f:
+                children = [int(pid) for pid in f.read().split()]
+            self.assertEqual(len(children), 3)
+            program.process.send_signal(signal.SIGINT)
+            self.assertEqual(program.wait(), INTERRUPTED, program.err())
+        finally:
+            program.kill()
+        report = json.loads(program.out())
+        self.assertIs(report["interrupted"], True)
+        self.assertGreaterEqual(len(report["points"]), 1)
+        self.assertFalse(any(map(alive, children)))
+
+    def test_a_cluster_that_does_not_start_is_told(self):
+        program = Program("specwire", "bench", "--sweep", "--dataset",
+                          QUESTIONS, "--model", "/nonexistent.gguf",
+                          "--sweep_drafters", "ngram")
+        try:
+            self.assertEqual(program.wait(), FAILED, program.err())
+        finally:
+            program.kill()
+        self.assertIn("verifier-0 exited with", program.err())
+        self.assertEqual(program.out(), "")
 
 
 if __name__ == "__main__":

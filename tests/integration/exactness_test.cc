@@ -29,7 +29,7 @@ constexpr int kConcurrency = 4;
 constexpr int kRunLengths[] = {1, 2, 4, 8};
 constexpr int64_t kPatiences[] = {0, 5000, kLockStep};
 const char* const kDrafters[] = {
-    "ngram", "model", "oracle", "adversarial", "random", "none"};
+    "ngram", "model", "oracle", "adversarial", "random", "local", "none"};
 
 constexpr SamplingSetting kSettings[] = {
     {"greedy", 0},
@@ -54,7 +54,7 @@ std::vector<std::vector<int32_t>> Prompts() {
 class ExactnessTest : public testing::Test {
  protected:
   static void SetUpTestSuite() {
-    cluster_ = std::make_unique<ProcessCluster>(SPECWIRE_BIN_DIR);
+    cluster_ = std::make_unique<ProcessCluster>(SPECWIRE_BIN_DIR, "suffix");
     cluster_->AddVerifier("verifier-0", SPECWIRE_TINY_MODEL);
     std::set<std::string> names = {"verifier-0"};
     const std::string model =
@@ -147,7 +147,7 @@ TEST_F(ExactnessTest, PlainAndSpeculativeIdsAreEqual) {
   });
   EXPECT_THAT(faults, IsEmpty());
   // The comparison says something only if drafts were used.
-  for (const char* drafter : {"ngram", "model", "oracle"}) {
+  for (const char* drafter : {"ngram", "model", "oracle", "local"}) {
     EXPECT_GT(accepted[drafter], 0) << drafter;
   }
 }

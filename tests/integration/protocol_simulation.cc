@@ -26,6 +26,8 @@ coordinator::RequestParams Simulation::MakeParams(const Settings& settings) {
       settings.ratio ? AcceptanceRule::kRatio : AcceptanceRule::kCoupled;
   if (settings.adapt) {
     params.adapt.emplace();
+    params.speculation.fixed_run_length = !settings.free_settings;
+    params.speculation.fixed_window = !settings.free_settings;
     params.adapt->estimates.pays = settings.pays;
     params.adapt->first_attempt = settings.first_attempt;
   }
@@ -112,7 +114,7 @@ void Simulation::Do(const coordinator::OpenVerifier& action) {
 void Simulation::Do(const coordinator::SendProposal& action) {
   const Proposal& p = action.proposal;
   if (p.source != source_ ||
-      static_cast<int>(p.tokens.size()) > settings_.run_length) {
+      static_cast<int>(p.tokens.size()) > MaxRunLength()) {
     Fail("a proposal was passed on that should not have been");
   }
   books().forwarded += static_cast<int64_t>(p.tokens.size());
@@ -153,13 +155,14 @@ void Simulation::Do(const coordinator::OpenDrafter& action) {
        [this] { Carry(machine_.OnDrafterAvailable()); });
     return;
   }
-  Send(kToDrafter, source_, [this, tokens = action.tokens] {
+  Send(kToDrafter, source_, [this, action] {
     absl::StatusOr<DraftPath> opened = DraftPath::Open(
-        tokens,
+        action.tokens,
         settings_.prompt_length,
-        settings_.run_length,
-        settings_.window,
-        settings_.ratio ? AcceptanceRule::kRatio : AcceptanceRule::kCoupled);
+        action.run_length,
+        action.window,
+        settings_.ratio ? AcceptanceRule::kRatio : AcceptanceRule::kCoupled,
+        action.min_survival);
     if (!opened.ok()) {
       Fail(absl::StrCat("open: ", opened.status().ToString()));
       return;
@@ -197,6 +200,18 @@ void Simulation::Do(const coordinator::SendRewind& action) {
     }
     if (!drafter_->OnRewind(action.position).ok()) {
       Fail("rewind");
+    }
+    PumpDrafter();
+  });
+}
+
+void Simulation::Do(const coordinator::SendDraftTune& action) {
+  Send(kToDrafter, action.source, [this, action] {
+    if (!drafter_.has_value()) return;
+    const absl::Status status =
+        drafter_->OnTune(action.run_length, action.window, action.min_survival);
+    if (!status.ok()) {
+      Fail(absl::StrCat("draft tune: ", status.ToString()));
     }
     PumpDrafter();
   });

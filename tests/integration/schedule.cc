@@ -52,6 +52,7 @@ Settings DrawSettings(Rng* rng, Broken broken) {
   s.adapt = s.patience != absl::InfiniteDuration() && rng->Chance(.5);
   if (s.adapt) {
     s.pays = rng->Chance(.5);
+    s.free_settings = rng->Chance(.7);
     s.first_attempt = rng->Pick({1, 2, 5, 20});
     // Long enough to pause, try again and pause again.
     s.max_tokens += rng->Pick({0, 0, 100, 200});
@@ -70,6 +71,8 @@ std::string Describe(const Settings& s) {
                       absl::FormatDuration(s.patience),
                       " adapt=",
                       s.adapt,
+                      " free_settings=",
+                      s.free_settings,
                       " pays=",
                       s.pays,
                       " first_attempt=",
@@ -179,8 +182,8 @@ void GarbleCommit(Rng* rng, Commit* commit) {
       commit->tokens[0] = kToyVocabulary;
       break;
     case 2:
-      commit->tokens.assign(100, 0);
-      commit->num_proposed = 100;
+      commit->tokens.assign(1000, 0);
+      commit->num_proposed = 1000;
       break;
     case 3:
       commit->counters.stale += 1000000;

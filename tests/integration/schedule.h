@@ -46,6 +46,8 @@ struct Settings {
   // The request machine decides when to draft and to wait; what is known of the
   // drafter at the start.
   bool adapt = false;
+  // And how long runs are and how far the drafter works ahead.
+  bool free_settings = false;
   bool pays = true;
   int first_attempt = 1;
   // Commits are repeated, or garbled in ways that show.

@@ -90,6 +90,7 @@ class Simulation {
   void Do(const coordinator::OpenDrafter& action);
   void Do(const coordinator::SendCommit& action);
   void Do(const coordinator::SendRewind& action);
+  void Do(const coordinator::SendDraftTune& action);
   void Do(const coordinator::CloseVerifier&) { CloseVerifierStream(); }
   void Do(const coordinator::CloseDrafter& action);
   void Do(const coordinator::ArmDrafterTimer& action);
@@ -112,6 +113,13 @@ class Simulation {
   void MaybeLose();
   void CheckEnd();
   void CheckFigures();
+  // What a drafter may have been told at most.
+  int MaxRunLength() const {
+    return settings_.free_settings ? kMaxRunLength : settings_.run_length;
+  }
+  int MaxWindow() const {
+    return settings_.free_settings ? kMaxWindow : settings_.window;
+  }
   StreamBooks& books() { return books_[verifier_stream_]; }
 
   const Broken broken_;

@@ -19,11 +19,11 @@ void Simulation::PumpDrafter() {
       return;
     }
     if (work.kind == DraftPath::Work::Kind::kDraft) {
-      int count = work.max_tokens;
+      int count = work.limits.max_tokens;
       if (rng_.Chance(settings_.silent)) {
         count = 0;
       } else if (rng_.Chance(settings_.partial)) {
-        count = rng_.Below(work.max_tokens + 1);
+        count = rng_.Below(work.limits.max_tokens + 1);
       }
       DraftRun run;
       std::vector<int32_t> path(drafter_->path().begin(),
@@ -40,8 +40,8 @@ void Simulation::PumpDrafter() {
     const Proposal& p = work.proposal;
     const int end = p.position + static_cast<int>(p.tokens.size());
     if (p.based_on != drafter_->committed_length() ||
-        end > p.based_on + settings_.window ||
-        static_cast<int>(p.tokens.size()) > settings_.run_length) {
+        end > p.based_on + MaxWindow() ||
+        static_cast<int>(p.tokens.size()) > MaxRunLength()) {
       Fail("a drafter overstepped its bounds");
     }
     if (p.position > std::max(drafter_end_, p.based_on)) {
@@ -151,7 +151,7 @@ void Simulation::CheckVerifier() {
                       pending,
                       " pending"));
   }
-  if (pending > settings_.window) {
+  if (pending > MaxWindow()) {
     Fail("more is pending than a drafter may have outstanding");
   }
 }
@@ -167,7 +167,10 @@ void Simulation::PumpVerifier() {
   } else if (next.kind == VerifySequence::Next::Kind::kWait &&
              next.at != absl::InfiniteFuture()) {
     const int stream = verifier_stream_;
-    At(absl::ToUnixMillis(next.at), [this, stream] {
+    // Time goes by whole milliseconds: not before it is due.
+    const absl::Time due =
+        next.at + absl::Milliseconds(1) - absl::Nanoseconds(1);
+    At(absl::ToUnixMillis(due), [this, stream] {
       if (verifier_open_ && stream == verifier_stream_) {
         PumpVerifier();
       }
@@ -178,7 +181,7 @@ void Simulation::PumpVerifier() {
 void Simulation::Step(int max_rows) {
   const absl::Span<const int32_t> rows = verifier_->BeginStep(max_rows);
   const std::vector<int32_t> run(rows.begin(), rows.end());
-  if (static_cast<int>(run.size()) > std::min(max_rows, settings_.window)) {
+  if (static_cast<int>(run.size()) > std::min(max_rows, MaxWindow())) {
     Fail("a pass has more rows than its budget");
   }
   // Every row is computed, as an engine does, the ones behind a wrong one too.

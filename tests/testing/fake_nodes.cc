@@ -112,12 +112,17 @@ std::string FakeModel::Fingerprint() const {
 int32_t FakeModel::Next(absl::Span<const int32_t> log) const {
   if (eos_position == static_cast<int>(log.size())) return kEos;
   uint64_t hash = 0x9e3779b97f4a7c15u + static_cast<uint64_t>(salt);
-  const size_t begin = log.size() - std::min<size_t>(log.size(), 3);
-  for (size_t i = begin; i < log.size(); ++i) {
-    hash = (hash ^ static_cast<uint64_t>(log[i])) * 0xff51afd7ed558ccdu;
-    hash ^= hash >> 29;
+  size_t position = log.size();
+  if (period > 0) {
+    position %= static_cast<size_t>(period);
+  } else {
+    const size_t begin = log.size() - std::min<size_t>(log.size(), 3);
+    for (size_t i = begin; i < log.size(); ++i) {
+      hash = (hash ^ static_cast<uint64_t>(log[i])) * 0xff51afd7ed558ccdu;
+      hash ^= hash >> 29;
+    }
   }
-  hash = (hash ^ log.size()) * 0xc4ceb9fe1a85ec53u;
+  hash = (hash ^ position) * 0xc4ceb9fe1a85ec53u;
   hash ^= hash >> 32;
   return static_cast<int32_t>(hash % 5 == 0 ? 128 + (hash >> 8) % 128
                                             : 32 + (hash >> 8) % 95);
@@ -337,6 +342,8 @@ void FakeVerifier::SendCommit(Sequence* sequence, const Commit& commit) {
   response.mutable_counters()->set_overlapped(commit.counters.overlapped);
   response.mutable_counters()->set_stale(commit.counters.stale);
   response.mutable_counters()->set_trimmed(commit.counters.trimmed);
+  response.mutable_timings()->set_verify_us(
+      absl::ToInt64Microseconds(options_.step_time));
   if (commit.finish != FinishReason::kNone) {
     response.mutable_finish()->set_reason(ToProto(commit.finish));
     if (commit.stop_token_id.has_value()) {
@@ -415,7 +422,7 @@ class FakeDrafter::Handler final : public StreamHandler<v1::DraftRequest> {
       }
       std::vector<int32_t> path(path_->path().begin(), path_->path().end());
       DraftRun run;
-      while (static_cast<int>(run.tokens.size()) < work.max_tokens) {
+      while (static_cast<int>(run.tokens.size()) < work.limits.max_tokens) {
         int32_t token = options.model.Next(path);
         if (options.wrong_every > 0 &&
             static_cast<int>(path.size()) % options.wrong_every == 0) {

@@ -43,6 +43,8 @@ struct FakeModel {
   // Models of different salt have different digests and texts.
   int salt = 0;
   int max_model_len = 4096;
+  // Not 0: the text repeats itself after so many tokens, whatever the prompt.
+  int period = 0;
   // The token at this position is EOS.
   std::optional<int> eos_position;
   // Raw prompts begin with kBos.

@@ -23,7 +23,7 @@ class InProcessCluster {
   ~InProcessCluster();
 
   // Default options, save that a machine which is busy with other tests does
-  // not make nodes suspect.
+  // not make nodes suspect, and that nobody drafts but the drafters added.
   static coordinator::CoordinatorOptions PatientOptions();
 
   // The nodes join by themselves; WaitServing waits for them.

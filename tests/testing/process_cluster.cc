@@ -39,11 +39,14 @@ std::string After(const std::string& prefix, ChildProcess* program) {
 
 }  // namespace
 
-ProcessCluster::ProcessCluster(std::string bin) : bin_(std::move(bin)) {
+ProcessCluster::ProcessCluster(std::string bin,
+                               const std::string& local_drafter)
+    : bin_(std::move(bin)) {
   auto program = std::make_unique<ChildProcess>(
       std::vector<std::string>{absl::StrCat(bin_, "/coordinator"),
                                "--listen=127.0.0.1:0",
                                "--http=127.0.0.1:0",
+                               absl::StrCat("--local_drafter=", local_drafter),
                                "--log_level=warning"});
   address_ = After("listening on ", program.get());
   http_ = After("http on ", program.get());

@@ -24,8 +24,10 @@ namespace specwire {
 // Lifetime: the destructor kills all processes.
 class ProcessCluster {
  public:
-  // `bin` is the folder of the programs; a coordinator is started at once.
-  explicit ProcessCluster(std::string bin);
+  // `bin` is the folder of the programs; a coordinator is started at once, with
+  // a local drafter or "none".
+  explicit ProcessCluster(std::string bin,
+                          const std::string& local_drafter = "none");
 
   void AddVerifier(const std::string& name,
                    const std::string& model,

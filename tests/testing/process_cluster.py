@@ -162,10 +162,12 @@ class Client:
 
 
 class Cluster(Client):
-    """A cluster whose processes are started one by one."""
+    """A cluster whose processes are started one by one. Nobody drafts but its
+    draft nodes, unless it is given a local drafter."""
 
-    def __init__(self, *coordinator_flags):
+    def __init__(self, *coordinator_flags, local_drafter="none"):
         self.port = free_port()
+        self.local_drafter = local_drafter
         super().__init__(f"127.0.0.1:{self.port}")
         self.http = f"127.0.0.1:{free_port()}"
         # Where its nodes join.
@@ -183,7 +185,8 @@ class Cluster(Client):
 
     def start_coordinator(self):
         program = Program("coordinator", "--listen", self.address, "--http",
-                          self.http, *self._coordinator_flags)
+                          self.http, "--local_drafter", self.local_drafter,
+                          *self._coordinator_flags)
         self.programs["coordinator"] = program
         program.line(r"^listening on ")
         return program

@@ -137,7 +137,7 @@ INSTANTIATE_TEST_SUITE_P(
         Failure{{Program("draft_node"), "--drafter=ngram"}, 2, "--coordinator"},
         Failure{{Program("draft_node"), kNoCoordinator, "--drafter=magic"},
                 2,
-                "known: ngram, model, oracle"},
+                "known: ngram, suffix, model, hybrid, oracle"},
         Failure{{Program("draft_node"), kNoCoordinator, "--drafter=oracle"},
                 2,
                 "--draft_model"},
