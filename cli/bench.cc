@@ -15,9 +15,11 @@
 #include "cli/bench/options.h"
 #include "cli/bench/report.h"
 #include "cli/bench/runner.h"
+#include "cli/bench_sweep.h"
 #include "cli/client.h"
 #include "cli/command.h"
 #include "cli/completion.h"
+#include "cli/up_flags.h"
 #include "common/base/status_macros.h"
 
 namespace specwire::cli {
@@ -35,8 +37,14 @@ constexpr char kDefinitions[] =
     "one mode and then in the other; the tail of a block, where some workers "
     "have nothing left to do, counts in both alike. Ratios are geometric means "
     "over these pairs (of tokens/s, and of the median time to first token), "
-    "the interval is Student's t on their logarithms. Exit code 1: a request "
-    "failed for another reason than load, or token ids differ.";
+    "the interval is Student's t on their logarithms. Those of single streams "
+    "are all tokens by all time of requests that completed in both modes, over "
+    "the same of plain decoding; the interval is a bootstrap over requests. "
+    "EXPECTED and MEASURED are means of what replies tell. With --sweep: IDEAL "
+    "is the best speed-up that survival, draft time and pass times allow "
+    "without any round trip, MODEL the same with the point's, ETA and ETA NET "
+    "the share of them that was reached by decoding (SPEED-UP). Exit code 1: a "
+    "request failed for another reason than load, or token ids differ.";
 
 struct BenchFlags {
   ClientFlags client;
@@ -45,6 +53,7 @@ struct BenchFlags {
   std::string goodput;
   std::string raw;
   bool json = false;
+  SweepFlags sweep;
 };
 
 // All that the flags name, ready to run.
@@ -68,6 +77,7 @@ absl::StatusOr<Bench> Prepare(const BenchFlags& flags) {
   SPECWIRE_RETURN_IF_ERROR(ParseCoordinators(flags.client).status());
   SPECWIRE_ASSIGN_OR_RETURN(bench.questions,
                             bench::ReadQuestionFile(bench.options.dataset));
+  bench.questions = bench::TakeTurns(bench.questions);
   // Checks texts only; the questions move with the result.
   SPECWIRE_RETURN_IF_ERROR(
       bench::RequestMaker::Create(bench.options, nullptr).status());
@@ -157,7 +167,8 @@ void AddLoadFlags(CLI::App* command, BenchFlags* flags) {
   command->add_option("--num",
                       options->num,
                       "Requests of each mode; questions are asked again and "
-                      "again (default: each question once)");
+                      "again, all categories in turns (default: each question "
+                      "once, with --sweep 12 at each point)");
   command->add_option("--concurrency",
                       options->concurrency,
                       "Closed loop: so many workers, each with one request at "
@@ -203,7 +214,9 @@ void AddDecodingFlags(CLI::App* command, BenchFlags* flags) {
   command
       ->add_option("--model",
                    options->model,
-                   "Name of the model; needed only if several are served")
+                   "Name of the model; needed only if several are served. "
+                   "With --sweep: the target's file (default: "
+                   "SmolLM2-135M-Instruct in models/)")
       ->envname("SPECWIRE_MODEL_NAME");
   command->add_option("--max_tokens", options->max_tokens, "Of each request")
       ->capture_default_str();
@@ -220,6 +233,14 @@ void AddDecodingFlags(CLI::App* command, BenchFlags* flags) {
   command->add_option("--max_draft_tokens",
                       options->max_draft_tokens,
                       "Most draft tokens in a proposal, 1 to 32");
+  command->add_option("--patience_us",
+                      options->patience_us,
+                      "How long a verifier waits for a proposal, in "
+                      "microseconds; 0 not at all, -1 without limit");
+  command->add_option("--window",
+                      options->window,
+                      "How many tokens a drafter works ahead of the last "
+                      "commit");
   command->add_flag("--ignore_eos",
                     options->ignore_eos,
                     "Treat EOS as any other token: equal lengths compare");
@@ -244,9 +265,19 @@ void AddBenchCommand(CLI::App* app, Runner* runner) {
   command->add_option(
       "--raw", flags->raw, "Writes every request to this file, a line each");
   command->add_flag("--json", flags->json, "One JSON object instead of tables");
+  // Those of a sweep's clusters have none: the same variables are `up`'s.
   AddEnvironmentNames(command);
-  command->callback(
-      [flags, runner] { *runner = [flags] { return RunBench(*flags); }; });
+  AddSweepFlags(command, &flags->sweep);
+  command->callback([command, flags, runner] {
+    if (!flags->sweep.sweep) {
+      *runner = [flags] { return RunBench(*flags); };
+      return;
+    }
+    ClearEnvironment(command);
+    *runner = [flags] {
+      return RunBenchSweep(flags->sweep, flags->options, flags->json);
+    };
+  });
 }
 
 }  // namespace specwire::cli

@@ -110,6 +110,10 @@ Json StatsJson(const v1::SpeculationStats& stats) {
       {"num_trimmed_tokens", stats.num_trimmed_tokens()},
       {"num_unused_tokens", stats.num_unused_tokens()},
       {"drafter", stats.drafter()},
+      {"num_ahead_hits", stats.num_ahead_hits()},
+      {"num_ahead_misses", stats.num_ahead_misses()},
+      {"predicted_speedup", stats.predicted_speedup()},
+      {"measured_speedup", stats.measured_speedup()},
   };
 }
 
@@ -228,6 +232,14 @@ std::string FiguresText(const Choice& choice) {
       stats.mean_acceptance_length(),
       stats.num_spec_steps(),
       stats.num_passes());
+  if (stats.predicted_speedup() > 0 && stats.measured_speedup() > 0) {
+    absl::StrAppendFormat(&text,
+                          ", speedup %.2f (%.2f expected)",
+                          stats.measured_speedup(),
+                          stats.predicted_speedup());
+  } else if (stats.measured_speedup() > 0) {
+    absl::StrAppendFormat(&text, ", speedup %.2f", stats.measured_speedup());
+  }
   return text;
 }
 

@@ -31,7 +31,11 @@ Json CountsJson(const NamedCounts& counts) {
 // What GetStats does not tell of a sum is left out.
 Json SumJson(const v1::SpeculationStats& stats, bool is_total) {
   Json json = StatsJson(stats);
-  for (const char* name : {"rule", "num_spec_tokens", "drafter"}) {
+  for (const char* name : {"rule",
+                           "num_spec_tokens",
+                           "drafter",
+                           "predicted_speedup",
+                           "measured_speedup"}) {
     json.erase(name);
   }
   if (!is_total) {

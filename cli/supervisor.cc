@@ -34,15 +34,25 @@ constexpr absl::Duration kMisfitGrace = absl::Seconds(1);
 
 }  // namespace
 
-Supervisor::Supervisor(UpPlan plan, absl::Duration ready_timeout)
+void BlockSupervisorSignals() {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGCHLD}) {
+    sigaddset(&set, signal);
+  }
+  pthread_sigmask(SIG_BLOCK, &set, nullptr);
+}
+
+Supervisor::Supervisor(UpPlan plan,
+                       absl::Duration ready_timeout,
+                       OnListening on_listening)
     : plan_(std::move(plan)),
       ready_timeout_(ready_timeout),
+      on_listening_(std::move(on_listening)),
       signals_({SIGINT, SIGTERM, SIGHUP, SIGCHLD}) {}
 
 Supervisor::~Supervisor() {
-  if (coordinator_output_fd_ >= 0) {
-    close(coordinator_output_fd_);
-  }
+  for (const int fd : output_fds_) close(fd);
 }
 
 int Supervisor::Run() {
@@ -52,9 +62,10 @@ int Supervisor::Run() {
     PrintError(started.message());
     exit_code = kExitFailed;
   } else if (!stopping_) {
+    AnnounceReady();
     exit_code = Watch();
   }
-  StopChildren();
+  Stop();
   return exit_code;
 }
 
@@ -67,27 +78,48 @@ absl::Status Supervisor::Start() {
     }
     node.arguments.insert(node.arguments.end(),
                           {"--coordinator", DialAddress(addresses_.rpc)});
-    SPECWIRE_RETURN_IF_ERROR(StartChild(node));
+    SPECWIRE_RETURN_IF_ERROR(StartNode(std::move(node), deadline));
   }
   while (!stopping_) {
     SPECWIRE_ASSIGN_OR_RETURN(const std::string missing, FindMissing());
-    if (missing.empty()) {
-      AnnounceReady();
-      break;
-    }
+    if (missing.empty()) break;
     SPECWIRE_RETURN_IF_ERROR(WaitBeforeReady(deadline, missing));
   }
   return absl::OkStatus();
 }
 
 absl::Status Supervisor::StartCoordinator(absl::Time deadline) {
+  SPECWIRE_RETURN_IF_ERROR(StartAndRead(
+      plan_.coordinator, deadline, [this](const std::string& output) {
+        addresses_ = ParseCoordinatorOutput(output);
+        return !addresses_.rpc.empty() &&
+               (!plan_.has_http || !addresses_.http.empty());
+      }));
+  if (!stopping_) channel_ = MakeChannel(DialAddress(addresses_.rpc));
+  return absl::OkStatus();
+}
+
+absl::Status Supervisor::StartNode(ChildSpec spec, absl::Time deadline) {
+  if (on_listening_ == nullptr) return StartChild(spec);
+  std::string address;
+  const std::string name = spec.name;
+  SPECWIRE_RETURN_IF_ERROR(StartAndRead(
+      std::move(spec), deadline, [&address](const std::string& output) {
+        address = ParseCoordinatorOutput(output).rpc;
+        return !address.empty();
+      }));
+  return stopping_ ? absl::OkStatus() : on_listening_(name, address);
+}
+
+absl::Status Supervisor::StartAndRead(
+    ChildSpec spec,
+    absl::Time deadline,
+    const std::function<bool(const std::string& output)>& done) {
   int pipe_fds[2];
   if (pipe2(pipe_fds, O_CLOEXEC | O_NONBLOCK) != 0) {
     return absl::InternalError("cannot make a pipe");
   }
-  // Stays open: a later line of the coordinator must not end it.
-  coordinator_output_fd_ = pipe_fds[0];
-  ChildSpec spec = plan_.coordinator;
+  output_fds_.push_back(pipe_fds[0]);
   spec.output_fd = pipe_fds[1];
   const absl::Status status = StartChild(spec);
   close(pipe_fds[1]);
@@ -95,18 +127,11 @@ absl::Status Supervisor::StartCoordinator(absl::Time deadline) {
   std::string output;
   while (!stopping_) {
     char bytes[512];
-    const ssize_t count = read(coordinator_output_fd_, bytes, sizeof(bytes));
-    if (count > 0) {
-      output.append(bytes, static_cast<size_t>(count));
-    }
-    addresses_ = ParseCoordinatorOutput(output);
-    if (!addresses_.rpc.empty() &&
-        (!plan_.has_http || !addresses_.http.empty())) {
-      channel_ = MakeChannel(DialAddress(addresses_.rpc));
-      return absl::OkStatus();
-    }
-    SPECWIRE_RETURN_IF_ERROR(
-        WaitBeforeReady(deadline, "the coordinator does not listen yet"));
+    const ssize_t count = read(pipe_fds[0], bytes, sizeof(bytes));
+    if (count > 0) output.append(bytes, static_cast<size_t>(count));
+    if (done(output)) break;
+    SPECWIRE_RETURN_IF_ERROR(WaitBeforeReady(
+        deadline, absl::StrCat(spec.name, " does not listen yet")));
   }
   return absl::OkStatus();
 }
@@ -225,7 +250,7 @@ int Supervisor::Watch() {
   return kExitDone;
 }
 
-void Supervisor::StopChildren() {
+void Supervisor::Stop() {
   stopping_ = false;
   if (!children_.empty()) {
     StopAndWait(0, 1);

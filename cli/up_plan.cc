@@ -2,13 +2,13 @@
 #include "cli/up_plan.h"
 
 #include <algorithm>
-#include <filesystem>
-#include <system_error>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "cli/model_files.h"
 #include "common/base/host_port.h"
 #include "common/base/processors.h"
 #include "common/base/status_macros.h"
@@ -17,11 +17,8 @@
 namespace specwire::cli {
 namespace {
 
-namespace fs = std::filesystem;
-
 // Layers of the target that draft if no other model is given.
 constexpr int kDefaultDraftLayers = 4;
-constexpr char kDefaultModel[] = "models/SmolLM2-135M-Instruct.Q4_1.gguf";
 
 int NumDraftNodes(const UpOptions& options) {
   return options.drafter == kNoDrafter ? 0 : options.num_draft_nodes;
@@ -84,18 +81,18 @@ absl::Status AddNode(const UpOptions& options,
 
 // What a draft node is told of its drafter; it judges what does not fit.
 std::vector<std::string> DraftArguments(const UpOptions& options,
+                                        const std::string& folder,
                                         const std::string& model) {
   std::vector<std::string> arguments = {"--drafter", options.drafter};
   std::string file = options.draft_model;
   std::optional<int> layers = options.draft_layers;
   const DrafterKind* kind = FindDrafterKind(options.drafter);
   if (kind != nullptr && kind->has_model) {
-    if (file.empty()) {
-      file = model;
-      if (kind->takes_layers && !layers.has_value()) {
-        layers = kDefaultDraftLayers;
-      }
+    if (file.empty() && kind->takes_layers && !layers.has_value()) {
+      file = FindDraftModel(folder, model).value_or("");
+      if (file.empty()) layers = kDefaultDraftLayers;
     }
+    if (file.empty()) file = model;
     arguments.insert(arguments.end(),
                      {"--engine",
                       options.engine,
@@ -179,7 +176,7 @@ absl::Status AddNodes(const UpOptions& options,
                       const std::string& model,
                       UpPlan* plan) {
   const std::vector<std::string> verifier = VerifierArguments(options, model);
-  std::vector<std::string> draft = DraftArguments(options, model);
+  std::vector<std::string> draft = DraftArguments(options, folder, model);
   AddOption("--kv_cache_mib", options.kv_cache_mib, &draft);
   AddOption("--max_num_sequences", options.max_num_sequences, &draft);
   if (options.drafter == kSyntheticDrafter) {
@@ -205,15 +202,30 @@ absl::Status AddNodes(const UpOptions& options,
   return absl::OkStatus();
 }
 
+// Where no draft model was made for the target, the lookups of `hybrid` are all
+// that is of use.
+void ChooseDrafter(const std::string& folder, UpOptions* options) {
+  if (options->drafter != kHybridDrafter || !options->draft_model.empty() ||
+      options->draft_layers.has_value()) {
+    return;
+  }
+  std::optional<std::string> file;
+  if (!IsSynthetic(*options)) file = FindDraftModel(folder, options->model);
+  if (file.has_value()) {
+    options->draft_model = *std::move(file);
+  } else {
+    options->drafter = kSuffixDrafter;
+  }
+}
+
 }  // namespace
 
 ThreadShares ShareThreads(const UpOptions& options) {
   ThreadShares shares;
   const DrafterKind* kind = FindDrafterKind(options.drafter);
   if (kind != nullptr && kind->has_model) shares.draft_node = 1;
-  const int rest =
-      options.num_processors - NumDraftNodes(options) * shares.draft_node;
-  shares.verifier = std::clamp(rest / options.num_verifiers, 1, kMaxThreads);
+  shares.verifier = std::clamp(
+      options.num_processors / options.num_verifiers, 1, kMaxThreads);
   if (options.num_threads.has_value()) shares.verifier = *options.num_threads;
   return shares;
 }
@@ -241,14 +253,16 @@ std::string DescribeThreads(const UpOptions& options) {
   return text;
 }
 
-absl::StatusOr<UpPlan> MakeUpPlan(const UpOptions& options,
+absl::StatusOr<UpPlan> MakeUpPlan(const UpOptions& asked,
                                   const std::string& folder) {
-  SPECWIRE_RETURN_IF_ERROR(CheckSynthetic(options));
-  std::string model = options.model;
-  if (model.empty() && !IsSynthetic(options)) {
-    SPECWIRE_ASSIGN_OR_RETURN(model, FindDefaultModel(folder));
+  UpOptions options = asked;
+  if (options.model.empty() && !IsSynthetic(options)) {
+    SPECWIRE_ASSIGN_OR_RETURN(options.model, FindDefaultModel(folder));
   }
+  ChooseDrafter(folder, &options);
+  SPECWIRE_RETURN_IF_ERROR(CheckSynthetic(options));
   UpPlan plan;
+  plan.drafter = options.drafter;
   plan.threads = DescribeThreads(options);
   SPECWIRE_RETURN_IF_ERROR(CheckAddress(options.listen, "--listen"));
   plan.coordinator = {
@@ -261,7 +275,12 @@ absl::StatusOr<UpPlan> MakeUpPlan(const UpOptions& options,
     plan.coordinator.arguments.insert(plan.coordinator.arguments.end(),
                                       {"--http", options.http});
   }
-  SPECWIRE_RETURN_IF_ERROR(AddNodes(options, folder, model, &plan));
+  if (options.drafter == kNoDrafter) {
+    // Plain decoding was asked for.
+    plan.coordinator.arguments.insert(plan.coordinator.arguments.end(),
+                                      {"--local_drafter", "none"});
+  }
+  SPECWIRE_RETURN_IF_ERROR(AddNodes(options, folder, options.model, &plan));
   return plan;
 }
 
@@ -289,26 +308,6 @@ std::string DialAddress(const std::string& text) {
     return absl::StrCat("[::1]:", address->port);
   }
   return text;
-}
-
-absl::StatusOr<std::string> FindDefaultModel(const std::string& folder) {
-  std::error_code error;
-  if (fs::exists(kDefaultModel, error)) {
-    return std::string(kDefaultModel);
-  }
-  for (fs::path path = folder;; path = path.parent_path()) {
-    if (fs::exists(path / kDefaultModel, error)) {
-      return (path / kDefaultModel).string();
-    }
-    if (path == path.parent_path()) {
-      break;
-    }
-  }
-  return absl::NotFoundError(
-      absl::StrCat("there is no ",
-                   kDefaultModel,
-                   " here or above the program; run scripts/setup.sh, or name "
-                   "a model file with --model"));
 }
 
 }  // namespace specwire::cli

@@ -22,7 +22,7 @@ struct UpOptions {
   // Of verifiers, and of drafters that have a model.
   std::string engine = kDefaultEngine;
   // One of kDrafterKinds, or kNoDrafter.
-  std::string drafter = kNgramDrafter;
+  std::string drafter = kHybridDrafter;
   int num_verifiers = 1;
   int num_draft_nodes = 1;
   // Processors to divide among the nodes; at least 1.
@@ -37,10 +37,11 @@ struct UpOptions {
   std::optional<std::string> metrics;
   // Empty: the default model where it can be found.
   std::string model;
-  // Empty: the target's, for drafters that have a model.
+  // Empty, for drafters that have a model: the project's own draft model, where
+  // that will do and fits the target, else the target's.
   std::string draft_model;
-  // Layers of it for the drafter "model"; absent: 4 of the target's, or all of
-  // a model of its own.
+  // Layers of it, where a part will do; absent: 4 of the target's, or all of a
+  // model of its own. Given without a draft_model they are the target's.
   std::optional<int> draft_layers;
   std::optional<int> max_model_len;
   std::optional<int> kv_cache_mib;
@@ -65,6 +66,8 @@ struct UpPlan {
   std::vector<ChildSpec> nodes;
   // The coordinator serves HTTP.
   bool has_http = false;
+  // What drafts in the end.
+  std::string drafter;
   // How the processors are divided, in a line.
   std::string threads;
 };
@@ -76,22 +79,24 @@ struct ThreadShares {
   int draft_node = 0;
 };
 
-// Divides the processors: one thread for each draft node that computes with a
-// model, the rest in equal parts for the verifiers, at least one each. Three
-// processes on two processors are then not slower than their work.
+// Divides the processors in equal parts for the verifiers, at least one each; a
+// draft node that computes with a model has one thread beside them. Of one
+// sequence drafter and verifier take turns, so they do not contend, and what is
+// not drafted is decoded with all that is there.
 ThreadShares ShareThreads(const UpOptions& options);
 
 // For example "threads: verifier 2, draft node 1 of 4 processors".
 std::string DescribeThreads(const UpOptions& options);
 
-// Makes the plan. `folder` holds the programs. INVALID_ARGUMENT for a malformed
-// address, NOT_FOUND if no default model is there, UNAVAILABLE if an address is
-// taken.
+// Makes the plan. `folder` holds the programs. In place of `hybrid` it takes
+// `suffix` where neither a draft model nor layers are named and the project's
+// own draft model does not fit. INVALID_ARGUMENT for a malformed address,
+// NOT_FOUND if no default model is there, UNAVAILABLE if an address is taken.
 absl::StatusOr<UpPlan> MakeUpPlan(const UpOptions& options,
                                   const std::string& folder);
 
 // What the coordinator tells on its standard output: "listening on ADDRESS" and
-// "http on ADDRESS", a line each.
+// "http on ADDRESS", a line each. Nodes tell the first.
 struct CoordinatorAddresses {
   // Empty until told.
   std::string rpc;
@@ -102,9 +107,5 @@ CoordinatorAddresses ParseCoordinatorOutput(absl::string_view output);
 // Where to dial a server on this machine that listens on `address`: a wildcard
 // stands for the loopback address.
 std::string DialAddress(const std::string& address);
-
-// The default model's file under models/ of the working folder, or of a folder
-// above `folder`. NOT_FOUND says what to do.
-absl::StatusOr<std::string> FindDefaultModel(const std::string& folder);
 
 }  // namespace specwire::cli

@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <iterator>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -22,6 +23,49 @@ using Json = nlohmann::json;
 // The coordinator's limit on a prompt.
 constexpr size_t kMaxTextBytes = size_t{4} << 20;
 constexpr size_t kMaxCategoryBytes = 64;
+
+constexpr char kChat[] = "chat";
+constexpr absl::string_view kChatTopics[] = {"writing",
+                                             "roleplay",
+                                             "reasoning",
+                                             "math",
+                                             "coding",
+                                             "extraction",
+                                             "stem",
+                                             "humanities"};
+
+// Questions in one order, split by what `key` says of them, in the order in
+// which its values come first.
+template <typename Key>
+std::vector<std::vector<Question>> SplitBy(
+    const std::vector<Question>& questions, Key key) {
+  std::vector<std::vector<Question>> parts;
+  for (const Question& question : questions) {
+    const auto found =
+        std::find_if(parts.begin(), parts.end(), [&](const auto& part) {
+          return key(part.front()) == key(question);
+        });
+    if (found == parts.end()) {
+      parts.push_back({question});
+    } else {
+      found->push_back(question);
+    }
+  }
+  return parts;
+}
+
+// The first of each part, the second of each, and so on.
+std::vector<Question> Merge(const std::vector<std::vector<Question>>& parts) {
+  std::vector<Question> merged;
+  size_t longest = 0;
+  for (const auto& part : parts) longest = std::max(longest, part.size());
+  for (size_t i = 0; i < longest; ++i) {
+    for (const std::vector<Question>& part : parts) {
+      if (i < part.size()) merged.push_back(part[i]);
+    }
+  }
+  return merged;
+}
 
 absl::Status Malformed(absl::string_view what) {
   return absl::InvalidArgumentError(what);
@@ -87,6 +131,24 @@ absl::StatusOr<bool> ReadLine(std::istream* input, std::string* line) {
 }
 
 }  // namespace
+
+absl::string_view GroupOf(absl::string_view category) {
+  const bool is_chat =
+      std::find(std::begin(kChatTopics), std::end(kChatTopics), category) !=
+      std::end(kChatTopics);
+  return is_chat ? kChat : category;
+}
+
+std::vector<Question> TakeTurns(const std::vector<Question>& questions) {
+  std::vector<std::vector<Question>> groups =
+      SplitBy(questions, [](const Question& q) { return GroupOf(q.category); });
+  for (std::vector<Question>& group : groups) {
+    group = Merge(SplitBy(group, [](const Question& q) {
+      return absl::string_view(q.category);
+    }));
+  }
+  return Merge(groups);
+}
 
 absl::StatusOr<std::vector<Question>> ReadQuestions(std::istream* input,
                                                     const std::string& name) {

@@ -33,6 +33,8 @@ struct Samples {
   std::vector<double> e2e_ms;
   std::vector<double> queue_ms;
   std::vector<double> send_delay_ms;
+  std::vector<double> predicted_speedups;
+  std::vector<double> measured_speedups;
   double repeat_rates = 0;
   int64_t num_chunks = 0;
 };
@@ -63,11 +65,26 @@ void AddCompleted(const Record& record,
   samples->queue_ms.push_back(record.finished.timings().queue_time_ms());
   samples->send_delay_ms.push_back(
       absl::ToDoubleMilliseconds(record.sent - record.scheduled));
-  samples->repeat_rates += RepeatRate(record.token_ids);
+  const v1::SpeculationStats& stats = record.finished.speculation();
+  if (stats.predicted_speedup() > 0) {
+    samples->predicted_speedups.push_back(stats.predicted_speedup());
+  }
+  if (stats.measured_speedup() > 0) {
+    samples->measured_speedups.push_back(stats.measured_speedup());
+  }
+  samples->repeat_rates +=
+      RepeatRate(record.prompt_token_ids, record.token_ids);
   samples->num_chunks += static_cast<int64_t>(record.chunks.size());
 }
 
+std::optional<double> MeanOf(const std::vector<double>& values) {
+  if (values.empty()) return std::nullopt;
+  return Summarize(values).mean;
+}
+
 void Finish(Samples samples, Figures* figures) {
+  figures->predicted_speedup = MeanOf(samples.predicted_speedups);
+  figures->measured_speedup = MeanOf(samples.measured_speedups);
   figures->ttft_ms = Summarize(std::move(samples.ttft_ms));
   figures->itl_ms = Summarize(std::move(samples.itl_ms));
   figures->chunk_gap_ms = Summarize(std::move(samples.chunk_gap_ms));
@@ -103,6 +120,11 @@ BlockFigures FiguresOf(const BlockRun& block,
 }
 
 using BlockKey = std::pair<int64_t, Mode>;
+
+// Appends the ratio if both are known.
+void AddRatio(double above, double below, std::vector<double>* ratios) {
+  if (above > 0 && below > 0) ratios->push_back(above / below);
+}
 
 // Of complete blocks.
 std::map<BlockKey, BlockFigures> FiguresOfBlocks(const RunResult& run) {
@@ -142,9 +164,9 @@ std::vector<std::string> CategoriesInOrder(
     const std::vector<Question>& questions) {
   std::vector<std::string> names;
   for (const Question& question : questions) {
-    if (std::find(names.begin(), names.end(), question.category) ==
-        names.end()) {
-      names.push_back(question.category);
+    const absl::string_view name = GroupOf(question.category);
+    if (std::find(names.begin(), names.end(), name) == names.end()) {
+      names.emplace_back(name);
     }
   }
   return names;
@@ -156,11 +178,11 @@ void AddCategories(const RunResult& run,
                    Report* report) {
   std::map<std::pair<std::string, Mode>, std::vector<const Record*>> groups;
   for (const Record& record : run.records) {
-    groups[{questions[record.question].category, record.mode}].push_back(
-        &record);
+    const absl::string_view name = GroupOf(questions[record.question].category);
+    groups[{std::string(name), record.mode}].push_back(&record);
   }
   for (const std::string& name : CategoriesInOrder(questions)) {
-    Report::Category category{name, {}};
+    Report::Category category{name, {}, std::nullopt};
     for (Mode mode : options.modes) {
       const auto found = groups.find({name, mode});
       if (found == groups.end()) continue;
@@ -169,6 +191,10 @@ void AddCategories(const RunResult& run,
                                             absl::ZeroDuration(),
                                             options.limits,
                                             options.deadline_ms.has_value());
+    }
+    if (options.modes.size() == 2) {
+      category.requests = CompareRequests(groups[{name, Mode::kPlain}],
+                                          groups[{name, Mode::kSpeculative}]);
     }
     if (!category.modes.empty()) {
       report->categories.push_back(std::move(category));
@@ -232,14 +258,11 @@ Comparison Compare(const RunResult& run) {
     const auto other = blocks.find({key.first, Mode::kSpeculative});
     if (key.second != Mode::kPlain || other == blocks.end()) continue;
     const BlockFigures& speculative = other->second;
-    if (plain.tokens_per_second > 0 && speculative.tokens_per_second > 0) {
-      throughput.push_back(speculative.tokens_per_second /
-                           plain.tokens_per_second);
-    }
-    if (plain.median_ttft_ms.value_or(0) > 0 &&
-        speculative.median_ttft_ms.value_or(0) > 0) {
-      ttft.push_back(*plain.median_ttft_ms / *speculative.median_ttft_ms);
-    }
+    AddRatio(
+        speculative.tokens_per_second, plain.tokens_per_second, &throughput);
+    AddRatio(plain.median_ttft_ms.value_or(0),
+             speculative.median_ttft_ms.value_or(0),
+             &ttft);
   }
   Comparison comparison;
   comparison.throughput = EstimateRatio(throughput);
@@ -247,6 +270,31 @@ Comparison Compare(const RunResult& run) {
   comparison.total_throughput =
       Rate(TotalRate(run, Mode::kSpeculative), TotalRate(run, Mode::kPlain));
   return comparison;
+}
+
+RequestComparison CompareRequests(
+    const std::vector<const Record*>& plain,
+    const std::vector<const Record*>& speculative) {
+  std::unordered_map<int64_t, const Record*> by_index;
+  for (const Record* record : plain) {
+    if (record->ok()) by_index[record->index] = record;
+  }
+  std::vector<PairedWork> end_to_end;
+  std::vector<PairedWork> decoding;
+  for (const Record* record : speculative) {
+    const auto found = by_index.find(record->index);
+    if (!record->ok() || found == by_index.end()) continue;
+    const Record& base = *found->second;
+    end_to_end.push_back({static_cast<double>(record->token_ids.size()),
+                          record->LatencyMs(),
+                          static_cast<double>(base.token_ids.size()),
+                          base.LatencyMs()});
+    decoding.push_back({static_cast<double>(record->num_decoded()),
+                        absl::ToDoubleMilliseconds(record->decode_time()),
+                        static_cast<double>(base.num_decoded()),
+                        absl::ToDoubleMilliseconds(base.decode_time())});
+  }
+  return {PoolPairs(std::move(end_to_end)), PoolPairs(std::move(decoding))};
 }
 
 IdsComparison CompareIds(const std::vector<Record>& records) {
@@ -310,6 +358,8 @@ Report MakeReport(const RunResult& run,
   AddCategories(run, options, questions, &report);
   if (options.modes.size() == 2) {
     report.comparison = Compare(run);
+    report.requests =
+        CompareRequests(by_mode[Mode::kPlain], by_mode[Mode::kSpeculative]);
     report.ids = CompareIds(run.records);
   }
   return report;

@@ -77,9 +77,13 @@ struct Figures {
   Summary send_delay_ms;
 
   v1::SpeculationStats speculation;
+  // Means over the requests whose replies tell them.
+  std::optional<double> predicted_speedup;
+  std::optional<double> measured_speedup;
   // Tokens in messages by messages.
   double tokens_per_chunk = 0;
-  // Mean over requests.
+  // 4-grams of the text that occurred earlier in prompt + completion; mean over
+  // requests.
   double repeat_rate = 0;
   // Requests within all limits, and their tokens.
   int64_t num_good = 0;
@@ -111,6 +115,19 @@ struct Comparison {
 };
 Comparison Compare(const RunResult& run);
 
+// The same for single streams, speculative by plain, over pairs of requests of
+// equal index that completed in both modes.
+struct RequestComparison {
+  // Tokens by latency.
+  std::optional<PooledRatio> end_to_end;
+  // Tokens behind the first message by the time from it to the last: decoding
+  // alone, without queue and prompt.
+  std::optional<PooledRatio> decoding;
+};
+RequestComparison CompareRequests(
+    const std::vector<const Record*>& plain,
+    const std::vector<const Record*>& speculative);
+
 // Whether both modes gave the same tokens.
 struct IdsComparison {
   // Requests that completed in both modes.
@@ -130,14 +147,17 @@ IdsComparison CompareIds(const std::vector<Record>& records);
 // Everything that is printed.
 struct Report {
   std::map<Mode, Figures> modes;
-  // By category, in the data set's order.
+  // By GroupOf(category), in the data set's order.
   struct Category {
     std::string name;
     std::map<Mode, Figures> modes;
+    // With both modes only.
+    std::optional<RequestComparison> requests;
   };
   std::vector<Category> categories;
   // With both modes only.
   std::optional<Comparison> comparison;
+  std::optional<RequestComparison> requests;
   std::optional<IdsComparison> ids;
   int64_t num_cancelled = 0;
   bool synthetic = false;

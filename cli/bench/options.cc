@@ -49,6 +49,24 @@ absl::Status CheckLoop(const Options& options) {
   return absl::OkStatus();
 }
 
+// INVALID_ARGUMENT if something is said of drafts that nobody asks for.
+absl::Status CheckPlain(const Options& options) {
+  const std::pair<const char*, bool> flags[] = {
+      {"--drafter", !options.drafter.empty()},
+      {"--max_draft_tokens", options.max_draft_tokens.has_value()},
+      {"--patience_us", options.patience_us.has_value()},
+      {"--window", options.window.has_value()}};
+  for (const auto& [flag, given] : flags) {
+    if (given && !options.speculates()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(flag,
+                       " is for mode speculative: --modes has plain "
+                       "alone"));
+    }
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::string_view ModeName(Mode mode) {
@@ -59,8 +77,14 @@ int Options::max_in_flight() const {
   return rate ? max_concurrency.value_or(kDefaultMaxInFlight) : num_workers();
 }
 
+bool Options::speculates() const {
+  return std::find(modes.begin(), modes.end(), Mode::kSpeculative) !=
+         modes.end();
+}
+
 absl::Status CheckOptions(const Options& options) {
   SPECWIRE_RETURN_IF_ERROR(CheckLoop(options));
+  SPECWIRE_RETURN_IF_ERROR(CheckPlain(options));
   SPECWIRE_RETURN_IF_ERROR(CheckRange("--num", options.num, 1, 1e7));
   SPECWIRE_RETURN_IF_ERROR(
       CheckRange("--concurrency", options.concurrency, 1, kMaxConcurrency));

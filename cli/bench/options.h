@@ -50,6 +50,8 @@ struct Options {
   std::string model;
   std::string drafter;
   std::optional<int32_t> max_draft_tokens;
+  std::optional<int64_t> patience_us;
+  std::optional<int32_t> window;
   bool ignore_eos = false;
   int32_t warmup = 1;
   Limits limits;
@@ -57,6 +59,7 @@ struct Options {
   std::optional<int64_t> deadline_ms;
   bool share_prefixes = false;
 
+  bool speculates() const;
   int num_workers() const { return concurrency.value_or(1); }
   // Most requests in flight at once.
   int max_in_flight() const;

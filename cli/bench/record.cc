@@ -9,6 +9,10 @@ void Record::Add(const v1::GenerateResponse& response, absl::Duration now) {
       model = response.started().model();
       model_digest = response.started().model_digest();
       synthetic = response.started().synthetic();
+      prompt_token_ids.assign(response.started().prompt_token_ids().begin(),
+                              response.started().prompt_token_ids().end());
+      temperature = response.started().sampling().temperature();
+      seed = response.started().sampling().seed();
       break;
     case v1::GenerateResponse::kDelta: {
       const auto& ids = response.delta().token_ids();
@@ -42,6 +46,16 @@ double Record::LatencyMs() const {
   return absl::ToDoubleMilliseconds(done - scheduled);
 }
 
+int64_t Record::num_decoded() const {
+  if (chunks.empty()) return 0;
+  return static_cast<int64_t>(token_ids.size()) - chunks.front().num_tokens;
+}
+
+absl::Duration Record::decode_time() const {
+  if (chunks.empty()) return absl::ZeroDuration();
+  return chunks.back().time - chunks.front().time;
+}
+
 bool IsOverload(const absl::Status& status, bool has_deadline) {
   return absl::IsResourceExhausted(status) ||
          (has_deadline && absl::IsDeadlineExceeded(status));
@@ -62,6 +76,8 @@ void AddStats(const v1::SpeculationStats& stats, v1::SpeculationStats* sum) {
                               stats.num_trimmed_tokens());
   sum->set_num_unused_tokens(sum->num_unused_tokens() +
                              stats.num_unused_tokens());
+  sum->set_num_ahead_hits(sum->num_ahead_hits() + stats.num_ahead_hits());
+  sum->set_num_ahead_misses(sum->num_ahead_misses() + stats.num_ahead_misses());
   while (sum->acceptance_histogram_size() < stats.acceptance_histogram_size()) {
     sum->add_acceptance_histogram(0);
   }

@@ -37,6 +37,10 @@ struct Record {
   absl::Duration done;
   std::vector<Chunk> chunks;
   std::vector<int32_t> token_ids;
+  // As the coordinator told them.
+  std::vector<int32_t> prompt_token_ids;
+  float temperature = 0;
+  int64_t seed = 0;
 
   absl::Status status;
   // Cancelled because the run was stopped; counts as nothing.
@@ -59,6 +63,11 @@ struct Record {
   // Mean time of a token behind the first, however many a message brought.
   std::optional<double> ItlMs() const;
   double LatencyMs() const;
+
+  // What came behind the first message, and from then to the last one: decoding
+  // alone, without queue and prompt.
+  int64_t num_decoded() const;
+  absl::Duration decode_time() const;
 };
 
 // The cluster refused for load, which is what an overloaded one shall do; with

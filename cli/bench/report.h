@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -8,9 +9,15 @@
 #include "cli/bench/figures.h"
 #include "cli/bench/options.h"
 #include "cli/bench/record.h"
+#include "cli/bench/statistics.h"
 #include "nlohmann/json.hpp"
 
 namespace specwire::cli::bench {
+
+// A ratio with its interval; null if there is none.
+nlohmann::ordered_json PooledJson(const std::optional<PooledRatio>& ratio);
+// "1.30 (1.21 to 1.40)"; "-" if there is none.
+std::string PooledText(const std::optional<PooledRatio>& ratio);
 
 // What `bench --json` prints.
 nlohmann::ordered_json ReportJson(const Report& report,

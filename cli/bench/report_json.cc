@@ -36,6 +36,8 @@ Json SpeculationJson(const v1::SpeculationStats& stats) {
   // Of single requests.
   json.erase("rule");
   json.erase("num_spec_tokens");
+  json.erase("predicted_speedup");
+  json.erase("measured_speedup");
   return json;
 }
 
@@ -67,6 +69,8 @@ Json FiguresJson(const Figures& figures, double output_tokens_per_second) {
           {"tokens_per_pass", figures.tokens_per_pass()},
           {"tokens_per_chunk", figures.tokens_per_chunk},
           {"repeat_rate", figures.repeat_rate},
+          {"predicted_speedup", OrNull(figures.predicted_speedup)},
+          {"measured_speedup", OrNull(figures.measured_speedup)},
           {"speculative_decoding", SpeculationJson(figures.speculation)}};
 }
 
@@ -113,6 +117,12 @@ Json ComparisonJson(const Comparison& comparison) {
           {"interval", "95 %, Student's t on logarithms of paired blocks"}};
 }
 
+Json RequestComparisonJson(const RequestComparison& comparison) {
+  return {{"end_to_end", PooledJson(comparison.end_to_end)},
+          {"decoding", PooledJson(comparison.decoding)},
+          {"interval", "95 %, bootstrap over pairs of requests"}};
+}
+
 Json CategoriesJson(const Report& report) {
   Json json = Json::object();
   for (const Report::Category& category : report.categories) {
@@ -121,6 +131,9 @@ Json CategoriesJson(const Report& report) {
       // A category has no wall time of its own: categories run mixed.
       entry[std::string(ModeName(mode))] =
           FiguresJson(figures, figures.stream_tokens_per_second());
+    }
+    if (category.requests) {
+      entry["speedup"] = RequestComparisonJson(*category.requests);
     }
   }
   return json;
@@ -146,6 +159,9 @@ Json SettingsJson(const Options& options) {
                {"temperature", options.temperature},
                {"seed", options.seed},
                {"drafter", options.drafter},
+               {"max_draft_tokens", OrNull(options.max_draft_tokens)},
+               {"patience_us", OrNull(options.patience_us)},
+               {"window", OrNull(options.window)},
                {"ignore_eos", options.ignore_eos},
                {"share_prefixes", options.share_prefixes},
                {"deadline_ms", OrNull(options.deadline_ms)},
@@ -165,6 +181,19 @@ Json SettingsJson(const Options& options) {
 }
 
 }  // namespace
+
+Json PooledJson(const std::optional<PooledRatio>& ratio) {
+  if (!ratio) return nullptr;
+  Json json = {{"ratio", ratio->ratio},
+               {"low", nullptr},
+               {"high", nullptr},
+               {"pairs", ratio->pairs}};
+  if (ratio->interval) {
+    json["low"] = ratio->interval->low;
+    json["high"] = ratio->interval->high;
+  }
+  return json;
+}
 
 Json ReportJson(const Report& report,
                 const RunResult& run,
@@ -187,6 +216,8 @@ Json ReportJson(const Report& report,
   }
   json["speedup"] =
       report.comparison ? ComparisonJson(*report.comparison) : Json(nullptr);
+  json["stream_speedup"] =
+      report.requests ? RequestComparisonJson(*report.requests) : Json(nullptr);
   json["model"] = report.model;
   json["model_digest"] = report.model_digest;
   json["synthetic"] = report.synthetic;
@@ -209,6 +240,7 @@ Json RecordJson(const Record& record, const Question& question) {
       {"index", record.index},
       {"question_id", question.id},
       {"category", question.category},
+      {"group", std::string(GroupOf(question.category))},
       {"mode", std::string(ModeName(record.mode))},
       {"block", record.block},
       {"status",
@@ -224,8 +256,11 @@ Json RecordJson(const Record& record, const Question& question) {
   for (const Chunk& chunk : record.chunks) {
     chunks.push_back(Json::array({ms(chunk.time), chunk.num_tokens}));
   }
+  json["temperature"] = record.temperature;
+  json["seed"] = record.seed;
+  json["prompt_token_ids"] = record.prompt_token_ids;
   json["token_ids"] = record.token_ids;
-  json["repeat_rate"] = RepeatRate(record.token_ids);
+  json["repeat_rate"] = RepeatRate(record.prompt_token_ids, record.token_ids);
   if (!record.ok()) return json;
   const v1::GenerateFinished& finished = record.finished;
   json["finish_reason"] =

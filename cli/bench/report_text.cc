@@ -21,6 +21,10 @@ std::string Percent(double share) {
   return absl::StrFormat("%.0f %%", 100 * share);
 }
 
+std::string NumberOrDash(const std::optional<double>& value) {
+  return value ? Number(*value, 2) : "-";
+}
+
 std::string LoopText(const Options& options) {
   if (!options.rate) {
     return absl::StrCat("closed loop, concurrency ", options.num_workers());
@@ -70,7 +74,9 @@ std::string ModesText(const Report& report) {
                                  "TOKENS/S A STREAM",
                                  "TOKENS/PASS",
                                  "ACCEPTED",
-                                 "4-GRAMS REPEATED"}};
+                                 "4-GRAMS REPEATED",
+                                 "EXPECTED",
+                                 "MEASURED"}};
   for (const auto& [mode, figures] : report.modes) {
     rows.push_back({std::string(ModeName(mode)),
                     absl::StrCat(figures.num_completed),
@@ -83,7 +89,9 @@ std::string ModesText(const Report& report) {
                     mode == Mode::kPlain
                         ? "-"
                         : Percent(figures.speculation.draft_acceptance_rate()),
-                    Percent(figures.repeat_rate)});
+                    Percent(figures.repeat_rate),
+                    NumberOrDash(figures.predicted_speedup),
+                    NumberOrDash(figures.measured_speedup)});
   }
   return TableText(rows);
 }
@@ -121,7 +129,10 @@ std::string CategoriesText(const Report& report) {
                                  "FIRST TOKEN P50",
                                  "FURTHER TOKEN P50",
                                  "TOKENS/PASS",
-                                 "4-GRAMS REPEATED"}};
+                                 "4-GRAMS REPEATED",
+                                 "EXPECTED",
+                                 "MEASURED",
+                                 "SPEED-UP"}};
   for (const Report::Category& category : report.categories) {
     for (const auto& [mode, figures] : category.modes) {
       rows.push_back({category.name,
@@ -131,7 +142,12 @@ std::string CategoriesText(const Report& report) {
                       Number(figures.ttft_ms.p50),
                       Number(figures.itl_ms.p50),
                       Number(figures.tokens_per_pass(), 2),
-                      Percent(figures.repeat_rate)});
+                      Percent(figures.repeat_rate),
+                      NumberOrDash(figures.predicted_speedup),
+                      NumberOrDash(figures.measured_speedup),
+                      mode == Mode::kPlain || !category.requests
+                          ? "-"
+                          : PooledText(category.requests->end_to_end)});
     }
   }
   return TableText(rows);
@@ -153,6 +169,14 @@ std::string ComparisonText(const Comparison& comparison) {
                       RatioText(comparison.throughput),
                       "\nplain / speculative, time to first token: ",
                       RatioText(comparison.ttft),
+                      "\n");
+}
+
+std::string RequestsText(const RequestComparison& comparison) {
+  return absl::StrCat("the same of single streams, pooled:       ",
+                      PooledText(comparison.end_to_end),
+                      "\nbehind their first message:               ",
+                      PooledText(comparison.decoding),
                       "\n");
 }
 
@@ -240,6 +264,14 @@ std::string EndText(const Report& report, const RunResult& run) {
 
 }  // namespace
 
+std::string PooledText(const std::optional<PooledRatio>& ratio) {
+  if (!ratio) return "-";
+  std::string text = Number(ratio->ratio, 2);
+  if (!ratio->interval) return text;
+  return absl::StrFormat(
+      "%s (%.2f to %.2f)", text, ratio->interval->low, ratio->interval->high);
+}
+
 std::string ReportText(const Report& report,
                        const RunResult& run,
                        const Options& options,
@@ -255,6 +287,7 @@ std::string ReportText(const Report& report,
   if (report.comparison) {
     absl::StrAppend(&text, ComparisonText(*report.comparison));
   }
+  if (report.requests) absl::StrAppend(&text, RequestsText(*report.requests));
   if (report.ids) absl::StrAppend(&text, IdsText(*report.ids, questions));
   if (options.limits.any()) absl::StrAppend(&text, GoodputText(report));
   absl::StrAppend(&text, FailuresText(report), EndText(report, run));

@@ -169,6 +169,8 @@ absl::StatusOr<RequestMaker> RequestMaker::Create(
   flags.ignore_eos = options.ignore_eos;
   flags.drafter = options.drafter;
   flags.max_draft_tokens = options.max_draft_tokens;
+  flags.patience_us = options.patience_us;
+  flags.window = options.window;
   RequestMaker maker;
   SPECWIRE_ASSIGN_OR_RETURN(maker.pattern_, specwire::cli::MakeRequest(flags));
   maker.questions_ = questions;

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <iterator>
 #include <numeric>
+#include <random>
 #include <set>
 
 namespace specwire::cli::bench {
@@ -85,16 +86,60 @@ std::optional<RatioEstimate> EstimateRatio(const std::vector<double>& ratios) {
   return estimate;
 }
 
-double RepeatRate(const std::vector<int32_t>& token_ids, int length) {
-  const ptrdiff_t num_grams =
-      static_cast<ptrdiff_t>(token_ids.size()) - length + 1;
-  if (num_grams <= 0) return 0;
-  std::set<std::vector<int32_t>> grams;
-  for (auto begin = token_ids.begin(); begin != token_ids.begin() + num_grams;
-       ++begin) {
-    grams.emplace(begin, begin + length);
+std::optional<PooledRatio> PoolPairs(std::vector<PairedWork> pairs) {
+  std::erase_if(pairs, [](const PairedWork& pair) {
+    return !(pair.tokens > 0 && pair.time > 0 && pair.base_tokens > 0 &&
+             pair.base_time > 0);
+  });
+  if (pairs.empty()) return std::nullopt;
+  const auto ratio = [](const PairedWork& sum) {
+    return sum.tokens / sum.time / (sum.base_tokens / sum.base_time);
+  };
+  const auto add = [](const PairedWork& pair, PairedWork* sum) {
+    sum->tokens += pair.tokens;
+    sum->time += pair.time;
+    sum->base_tokens += pair.base_tokens;
+    sum->base_time += pair.base_time;
+  };
+  PairedWork sum;
+  for (const PairedWork& pair : pairs) add(pair, &sum);
+  PooledRatio pooled;
+  pooled.pairs = static_cast<int64_t>(pairs.size());
+  pooled.ratio = ratio(sum);
+  if (pairs.size() < 2) return pooled;
+  constexpr int kSamples = 2000;
+  std::mt19937_64 random(kSamples);
+  std::vector<double> ratios;
+  for (int i = 0; i < kSamples; ++i) {
+    PairedWork sample;
+    for (size_t j = 0; j < pairs.size(); ++j) {
+      add(pairs[random() % pairs.size()], &sample);
+    }
+    ratios.push_back(ratio(sample));
   }
-  return 1 - static_cast<double>(grams.size()) / static_cast<double>(num_grams);
+  std::sort(ratios.begin(), ratios.end());
+  pooled.interval = RatioEstimate::Interval{Percentile(ratios, 0.025),
+                                            Percentile(ratios, 0.975)};
+  return pooled;
+}
+
+double RepeatRate(const std::vector<int32_t>& prompt,
+                  const std::vector<int32_t>& completion,
+                  int length) {
+  const ptrdiff_t num_runs =
+      static_cast<ptrdiff_t>(completion.size()) - length + 1;
+  if (num_runs <= 0) return 0;
+  std::vector<int32_t> text = prompt;
+  text.insert(text.end(), completion.begin(), completion.end());
+  const ptrdiff_t num_all = static_cast<ptrdiff_t>(text.size()) - length + 1;
+  std::set<std::vector<int32_t>> seen;
+  int64_t num_repeated = 0;
+  for (ptrdiff_t i = 0; i < num_all; ++i) {
+    const bool is_new =
+        seen.emplace(text.begin() + i, text.begin() + i + length).second;
+    if (!is_new && i >= static_cast<ptrdiff_t>(prompt.size())) ++num_repeated;
+  }
+  return static_cast<double>(num_repeated) / static_cast<double>(num_runs);
 }
 
 }  // namespace specwire::cli::bench

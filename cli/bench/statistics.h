@@ -43,8 +43,29 @@ struct RatioEstimate {
 // Nothing if there is no ratio. REQUIRES: all are positive.
 std::optional<RatioEstimate> EstimateRatio(const std::vector<double>& ratios);
 
-// Share of the runs of `length` tokens that occurred earlier in the same text:
-// a greedy text that goes in circles is easy to look up. 0 if it is shorter.
-double RepeatRate(const std::vector<int32_t>& token_ids, int length = 4);
+// The work of one pair: tokens and the time that they took, on both sides.
+struct PairedWork {
+  double tokens = 0;
+  double time = 0;
+  double base_tokens = 0;
+  double base_time = 0;
+};
+// All tokens by all time, over the same of the base; with two pairs or more the
+// 95 % interval over 2000 samples of the pairs (bootstrap, always the same
+// samples). Long pairs count for more, as they do for whoever waits for them.
+struct PooledRatio {
+  int64_t pairs = 0;
+  double ratio = 0;
+  std::optional<RatioEstimate::Interval> interval;
+};
+// Pairs in which something is zero are left out; nothing if no pair is left.
+std::optional<PooledRatio> PoolPairs(std::vector<PairedWork> pairs);
+
+// Share of the runs of `length` tokens in `completion` that occurred earlier in
+// prompt + completion: what repeats its prompt or goes in circles is easy to
+// look up. 0 if the completion is shorter.
+double RepeatRate(const std::vector<int32_t>& prompt,
+                  const std::vector<int32_t>& completion,
+                  int length = 4);
 
 }  // namespace specwire::cli::bench

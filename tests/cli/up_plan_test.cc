@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -44,7 +45,8 @@ TEST(UpPlanTest, StartsOneOfEachByDefault) {
   EXPECT_EQ(Value(plan->nodes[0], "--threads"), "1");
   EXPECT_EQ(Value(plan->nodes[0], "--metrics"), "absent");
   EXPECT_EQ(plan->nodes[1].program, "/bin/draft_node");
-  EXPECT_EQ(Value(plan->nodes[1], "--drafter"), "ngram");
+  // There is no draft model for m.gguf.
+  EXPECT_EQ(Value(plan->nodes[1], "--drafter"), "suffix");
   EXPECT_EQ(Value(plan->nodes[1], "--draft_model"), "absent");
   EXPECT_EQ(Value(plan->nodes[1], "--engine"), "absent");
   EXPECT_EQ(Value(plan->nodes[1], "--threads"), "absent");
@@ -130,6 +132,13 @@ TEST(UpPlanTest, StartsNoDraftNodeForNone) {
   EXPECT_EQ(plan->nodes.size(), 1u);
   EXPECT_FALSE(plan->has_http);
   EXPECT_EQ(Value(plan->coordinator, "--http"), "absent");
+  EXPECT_EQ(Value(plan->coordinator, "--local_drafter"), "none");
+}
+
+TEST(UpPlanTest, LeavesTheLocalDrafterToTheCoordinatorOtherwise) {
+  const absl::StatusOr<UpPlan> plan = MakeUpPlan(Options(), "/bin");
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(Value(plan->coordinator, "--local_drafter"), "absent");
 }
 
 TEST(UpPlanTest, GivesTheOracleTheTargetsFile) {
@@ -160,6 +169,52 @@ TEST(UpPlanTest, GivesDraftersWithAModelTheEngineAskedFor) {
     EXPECT_EQ(Value(plan->nodes[1], "--engine"), engine);
     EXPECT_EQ(Value(plan->nodes[1], "--draft_layers"), "4");
   }
+}
+
+TEST(UpPlanTest, PrefersTheProjectsOwnDraftModelWhereItFits) {
+  namespace fs = std::filesystem;
+  const fs::path folder = fs::path(testing::TempDir()) / "up_plan_draft";
+  const fs::path file =
+      folder / "draft_node/models/SmolLM2-135M-Instruct-draft.gguf";
+  fs::create_directories(file.parent_path());
+  fs::copy_file(
+      SPECWIRE_TINY_DRAFT_MODEL, file, fs::copy_options::overwrite_existing);
+  UpOptions options = Options();
+  options.model = SPECWIRE_TINY_MODEL;
+  const auto draft_node = [&] {
+    const auto plan = MakeUpPlan(options, (folder / "build/bin").string());
+    EXPECT_TRUE(plan.ok()) << plan.status();
+    return plan->nodes.at(1);
+  };
+  options.drafter = kModelDrafter;
+  EXPECT_EQ(Value(draft_node(), "--draft_model"), file.string());
+  EXPECT_EQ(Value(draft_node(), "--draft_layers"), "absent");
+  // Layers are the target's, unless a file is named.
+  options.draft_layers = 2;
+  EXPECT_EQ(Value(draft_node(), "--draft_model"), SPECWIRE_TINY_MODEL);
+  EXPECT_EQ(Value(draft_node(), "--draft_layers"), "2");
+  options.draft_model = "d.gguf";
+  EXPECT_EQ(Value(draft_node(), "--draft_model"), "d.gguf");
+  // So has the drafter that is the default.
+  options.draft_layers.reset();
+  options.draft_model.clear();
+  options.drafter = kHybridDrafter;
+  EXPECT_EQ(Value(draft_node(), "--drafter"), "hybrid");
+  EXPECT_EQ(Value(draft_node(), "--draft_model"), file.string());
+  EXPECT_EQ(Value(draft_node(), "--threads"), "1");
+  options.draft_layers = 2;
+  EXPECT_EQ(Value(draft_node(), "--drafter"), "hybrid");
+  EXPECT_EQ(Value(draft_node(), "--draft_model"), SPECWIRE_TINY_MODEL);
+  // It is not made for every target, and not for drafters that must be right.
+  options.draft_layers.reset();
+  options.draft_model.clear();
+  options.drafter = kOracleDrafter;
+  EXPECT_EQ(Value(draft_node(), "--draft_model"), SPECWIRE_TINY_MODEL);
+  options.drafter = kModelDrafter;
+  options.model = "m.gguf";
+  EXPECT_EQ(Value(draft_node(), "--draft_model"), "m.gguf");
+  EXPECT_EQ(Value(draft_node(), "--draft_layers"), "4");
+  fs::remove_all(folder);
 }
 
 struct Division {
@@ -215,9 +270,9 @@ INSTANTIATE_TEST_SUITE_P(
                  1,
                  "model",
                  1,
+                 2,
                  1,
-                 1,
-                 "threads: verifier 1, draft node 1 of 2 processors"},
+                 "threads: verifier 2, draft node 1 of 2 processors"},
         Division{2, 1, "none", 1, 2, 0, "threads: verifier 2 of 2 processors"},
         Division{
             2, 1, "oracle", 0, 2, 1, "threads: verifier 2 of 2 processors"},
@@ -232,9 +287,9 @@ INSTANTIATE_TEST_SUITE_P(
                  2,
                  "adversarial",
                  3,
-                 2,
+                 4,
                  1,
-                 "threads: 2 verifiers 2 each, 3 draft nodes 1 each of 8 "
+                 "threads: 2 verifiers 4 each, 3 draft nodes 1 each of 8 "
                  "processors"},
         Division{1000,
                  1,
@@ -268,14 +323,6 @@ TEST(UpPlanTest, RefusesMalformedAddresses) {
   status = MakeUpPlan(options, "/bin").status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()), HasSubstr("--http"));
-}
-
-TEST(UpPlanTest, SaysWhereToGetAModel) {
-  const absl::Status status = FindDefaultModel("/nonexistent").status();
-  // The test may run in a folder that has the model.
-  if (!status.ok()) {
-    EXPECT_THAT(std::string(status.message()), HasSubstr("scripts/setup.sh"));
-  }
 }
 
 TEST(UpPlanTest, ReadsWhatTheCoordinatorTells) {

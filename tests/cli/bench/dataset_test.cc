@@ -118,5 +118,43 @@ TEST(DatasetTest, ReadsTheCommittedQuestions) {
   EXPECT_EQ(questions->size(), 8u);
 }
 
+TEST(GroupsTest, TheEightTopicsOfConversationsAreChat) {
+  for (const char* topic : {"writing",
+                            "roleplay",
+                            "reasoning",
+                            "math",
+                            "coding",
+                            "extraction",
+                            "stem",
+                            "humanities"}) {
+    EXPECT_EQ(GroupOf(topic), "chat");
+  }
+  for (const char* other : {"qa", "math_reasoning", "rag", "chat", ""}) {
+    EXPECT_EQ(GroupOf(other), other);
+  }
+}
+
+TEST(GroupsTest, GroupsAndTheirCategoriesTakeTurns) {
+  std::vector<Question> questions;
+  int64_t id = 0;
+  for (const char* category : {"writing",
+                               "writing",
+                               "coding",
+                               "coding",
+                               "coding",
+                               "qa",
+                               "qa",
+                               "rag"}) {
+    questions.push_back({id++, category, "?"});
+  }
+  std::vector<int64_t> ids;
+  for (const Question& question : TakeTurns(questions)) {
+    ids.push_back(question.id);
+  }
+  // Chat is 0 2 1 3 4.
+  EXPECT_THAT(ids, testing::ElementsAre(0, 5, 7, 2, 6, 1, 3, 4));
+  EXPECT_TRUE(TakeTurns({}).empty());
+}
+
 }  // namespace
 }  // namespace specwire::cli::bench

@@ -76,6 +76,26 @@ TEST(OptionsTest, WhatIsOutOfRangeIsNamed) {
          o->max_concurrency = 0;
        }},
       {"--max_tokens", [](Options* o) { o->max_tokens = 0; }},
+      {"--drafter",
+       [](Options* o) {
+         o->modes = {Mode::kPlain};
+         o->drafter = "ngram";
+       }},
+      {"--max_draft_tokens",
+       [](Options* o) {
+         o->modes = {Mode::kPlain};
+         o->max_draft_tokens = 4;
+       }},
+      {"--patience_us",
+       [](Options* o) {
+         o->modes = {Mode::kPlain};
+         o->patience_us = 0;
+       }},
+      {"--window",
+       [](Options* o) {
+         o->modes = {Mode::kPlain};
+         o->window = 4;
+       }},
       {"--temperature", [](Options* o) { o->temperature = -1; }},
       {"--temperature", [](Options* o) { o->temperature = NAN; }},
       {"--warmup", [](Options* o) { o->warmup = -1; }},

@@ -33,6 +33,11 @@ Record MakeRecord(Mode mode, int64_t index, double start_ms) {
   v1::GenerateResponse response;
   response.mutable_started()->set_model("m");
   response.mutable_started()->set_model_digest("0123456789abcdef");
+  response.mutable_started()->mutable_sampling()->set_temperature(0.5F);
+  response.mutable_started()->mutable_sampling()->set_seed(7 + index);
+  for (const int32_t id : {8, 9, 10, 11, 12, 13}) {
+    response.mutable_started()->add_prompt_token_ids(id);
+  }
   record.Add(response, Ms(start_ms + 2));
   int next_id = 10;
   for (const auto& [time_ms, count] :
@@ -58,6 +63,11 @@ Record MakeRecord(Mode mode, int64_t index, double start_ms) {
     stats->add_acceptance_histogram(1);
     stats->add_acceptance_histogram(1);
     stats->set_drafter("ngram");
+    stats->set_num_ahead_hits(2);
+    stats->set_num_ahead_misses(1);
+    // Some replies tell them, others do not.
+    if (index > 0) stats->set_predicted_speedup(1 + static_cast<double>(index));
+    if (index > 1) stats->set_measured_speedup(1.5);
   }
   record.Add(response, Ms(start_ms + 161));
   return record;
@@ -156,6 +166,45 @@ TEST(FiguresTest, PairsOfBlocksAreCompared) {
   EXPECT_FALSE(Compare(run).throughput.has_value());
 }
 
+TEST(FiguresTest, WhatRepliesTellIsAveragedOverThoseThatTell) {
+  const Report report = MakeTestReport(MakeRun());
+  const Figures& speculative = report.modes.at(Mode::kSpeculative);
+  EXPECT_DOUBLE_EQ(*speculative.predicted_speedup, 3);
+  EXPECT_DOUBLE_EQ(*speculative.measured_speedup, 1.5);
+  EXPECT_EQ(speculative.speculation.num_ahead_hits(), 8);
+  EXPECT_EQ(speculative.speculation.num_ahead_misses(), 4);
+  EXPECT_FALSE(report.modes.at(Mode::kPlain).predicted_speedup.has_value());
+  // 10 11 12 13 is in the prompt, the two runs behind it are not.
+  EXPECT_DOUBLE_EQ(speculative.repeat_rate, 1.0 / 3);
+}
+
+TEST(FiguresTest, PairsOfRequestsAreCompared) {
+  RunResult run = MakeRun();
+  // The question of category qa: 5 tokens in 30 ms instead of 60 with
+  // speculation, and 30 ms less in all of 161.
+  for (Record& record : run.records) {
+    if (record.mode == Mode::kPlain || record.question == 0) continue;
+    record.chunks[1].time -= Ms(10);
+    record.chunks[2].time -= Ms(30);
+    record.done -= Ms(30);
+  }
+  const Report report = MakeTestReport(run);
+  ASSERT_EQ(report.categories.size(), 2u);
+  const RequestComparison& same = *report.categories[0].requests;
+  EXPECT_DOUBLE_EQ(same.decoding->ratio, 1);
+  EXPECT_DOUBLE_EQ(same.end_to_end->ratio, 1);
+  const RequestComparison& faster = *report.categories[1].requests;
+  EXPECT_EQ(faster.decoding->pairs, 2);
+  EXPECT_NEAR(faster.decoding->ratio, 2, 1e-9);
+  EXPECT_NEAR(faster.end_to_end->ratio, 161.0 / 131, 1e-9);
+  EXPECT_NEAR(faster.decoding->interval->low, 2, 1e-9);
+  EXPECT_EQ(report.requests->decoding->pairs, 4);
+  EXPECT_NEAR(report.requests->decoding->ratio, 60.0 / 45, 1e-9);
+  // What completed in one mode alone is in no pair.
+  run.records[0].status = absl::ResourceExhaustedError("full");
+  EXPECT_EQ(MakeTestReport(run).requests->decoding->pairs, 3);
+}
+
 TEST(FiguresTest, FirstDifferenceIsTold) {
   RunResult run = MakeRun();
   EXPECT_TRUE(CompareIds(run.records).equal());
@@ -225,7 +274,7 @@ TEST(ReportTest, JsonHasTheDocumentedNames) {
       ReportJson(MakeTestReport(run), run, Options(), MakeQuestions());
   for (const char* mode : {"plain", "speculative"}) {
     for (const Json& part : {json["modes"][mode],
-                             json["categories"]["writing"][mode],
+                             json["categories"]["chat"][mode],
                              json["categories"]["qa"][mode]}) {
       EXPECT_GT(part["output_tokens_per_second"].get<double>(), 0);
       for (const char* name : {"ttft_ms", "itl_ms"}) {
@@ -240,6 +289,10 @@ TEST(ReportTest, JsonHasTheDocumentedNames) {
   EXPECT_EQ(json["speedup"]["output_tokens_per_second"]["pairs"], 2);
   EXPECT_EQ(json["warmup_requests"], 1);
   EXPECT_EQ(json["categories"]["qa"]["plain"]["requests"], 2);
+  EXPECT_EQ(json["categories"]["qa"]["speedup"]["end_to_end"]["pairs"], 2);
+  EXPECT_EQ(json["stream_speedup"]["decoding"]["pairs"], 4);
+  EXPECT_EQ(json["modes"]["speculative"]["predicted_speedup"], 3);
+  EXPECT_TRUE(json["modes"]["plain"]["measured_speedup"].is_null());
 }
 
 TEST(ReportTest, OneModeHasNothingToCompare) {
@@ -297,6 +350,11 @@ TEST(ReportTest, ARecordTellsEveryMessage) {
   EXPECT_EQ(json["chunks"][1][0], 140);
   EXPECT_EQ(json["chunks"][1][1], 3);
   EXPECT_EQ(json["token_ids"].size(), 6u);
+  EXPECT_EQ(json["prompt_token_ids"].size(), 6u);
+  EXPECT_EQ(json["temperature"], 0.5);
+  EXPECT_EQ(json["seed"], 8);
+  EXPECT_EQ(json["category"], "qa");
+  EXPECT_EQ(json["group"], "qa");
   EXPECT_EQ(json["speculative_decoding"]["num_draft_tokens"], 4);
   Record failed;
   failed.status = absl::UnavailableError("gone");

@@ -76,14 +76,64 @@ TEST(StatisticsTest, OnePairHasNoIntervalAndNoneNoRatio) {
 }
 
 TEST(RepeatRateTest, CountsRunsThatOccurredBefore) {
-  EXPECT_DOUBLE_EQ(RepeatRate({1, 2, 3, 4, 5, 6}), 0);
+  EXPECT_DOUBLE_EQ(RepeatRate({}, {1, 2, 3, 4, 5, 6}), 0);
   // 1111 five times: four of five runs are repeats.
-  EXPECT_DOUBLE_EQ(RepeatRate({1, 1, 1, 1, 1, 1, 1, 1}), 0.8);
+  EXPECT_DOUBLE_EQ(RepeatRate({}, {1, 1, 1, 1, 1, 1, 1, 1}), 0.8);
   // 1231 2312 3123 1231 2312: two of five.
-  EXPECT_DOUBLE_EQ(RepeatRate({1, 2, 3, 1, 2, 3, 1, 2}), 0.4);
-  EXPECT_DOUBLE_EQ(RepeatRate({1, 1, 1}), 0);
-  EXPECT_DOUBLE_EQ(RepeatRate({}), 0);
-  EXPECT_DOUBLE_EQ(RepeatRate({1, 2, 1, 2}, 2), 1.0 / 3);
+  EXPECT_DOUBLE_EQ(RepeatRate({}, {1, 2, 3, 1, 2, 3, 1, 2}), 0.4);
+  EXPECT_DOUBLE_EQ(RepeatRate({}, {1, 1, 1}), 0);
+  EXPECT_DOUBLE_EQ(RepeatRate({}, {}), 0);
+  EXPECT_DOUBLE_EQ(RepeatRate({}, {1, 2, 1, 2}, 2), 1.0 / 3);
+}
+
+TEST(RepeatRateTest, CountsWhatThePromptHad) {
+  // 1234 is in the prompt, 2345 is not.
+  EXPECT_DOUBLE_EQ(RepeatRate({9, 1, 2, 3, 4}, {1, 2, 3, 4, 5}), 0.5);
+  // 4123 begins in the prompt, so it has occurred before its place here.
+  EXPECT_DOUBLE_EQ(RepeatRate({1, 2, 3, 4}, {1, 2, 3, 4, 1, 2, 3}), 1);
+  // What repeats inside the prompt alone is not the completion's.
+  EXPECT_DOUBLE_EQ(RepeatRate({1, 1, 1, 1, 1, 1}, {5, 6, 7, 8}), 0);
+}
+
+TEST(PoolPairsTest, LongPairsCountForMore) {
+  // 4 and 1 times as fast, over equal texts: 1.6, not 2.
+  const auto ratio = PoolPairs({{100, 25, 100, 100}, {100, 100, 100, 100}});
+  ASSERT_TRUE(ratio.has_value());
+  EXPECT_EQ(ratio->pairs, 2);
+  EXPECT_DOUBLE_EQ(ratio->ratio, 1.6);
+  ASSERT_TRUE(ratio->interval.has_value());
+  EXPECT_DOUBLE_EQ(ratio->interval->low, 1);
+  EXPECT_DOUBLE_EQ(ratio->interval->high, 4);
+  // Texts of different lengths are compared by their rates.
+  EXPECT_DOUBLE_EQ(PoolPairs({{50, 25, 100, 100}})->ratio, 2);
+}
+
+TEST(PoolPairsTest, TheIntervalShrinksWithPairsAndIsAlwaysTheSame) {
+  std::vector<PairedWork> pairs;
+  for (int i = 0; i < 10; ++i) {
+    pairs.push_back({10, 8 + i % 3 * 1.0, 10, 12});
+  }
+  const auto few = PoolPairs(pairs);
+  EXPECT_LT(few->interval->low, few->ratio);
+  EXPECT_GT(few->interval->high, few->ratio);
+  EXPECT_EQ(PoolPairs(pairs)->interval->low, few->interval->low);
+  for (int i = 0; i < 4; ++i) {
+    const std::vector<PairedWork> copy = pairs;
+    pairs.insert(pairs.end(), copy.begin(), copy.end());
+  }
+  const auto many = PoolPairs(pairs);
+  EXPECT_NEAR(many->ratio, few->ratio, 1e-12);
+  const double width = many->interval->high - many->interval->low;
+  EXPECT_NEAR(width * 4, few->interval->high - few->interval->low, 0.1);
+}
+
+TEST(PoolPairsTest, PairsWithoutWorkAreLeftOut) {
+  EXPECT_FALSE(PoolPairs({}).has_value());
+  EXPECT_FALSE(
+      PoolPairs({{0, 1, 1, 1}, {1, 0, 1, 1}, {1, 1, 0, 1}}).has_value());
+  const auto one = PoolPairs({{1, 1, 1, 0}, {3, 1, 2, 1}});
+  EXPECT_DOUBLE_EQ(one->ratio, 1.5);
+  EXPECT_FALSE(one->interval.has_value());
 }
 
 }  // namespace

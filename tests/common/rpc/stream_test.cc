@@ -10,13 +10,13 @@
 #include "absl/strings/str_cat.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/client_stream.h"
+#include "common/rpc/relay.h"
 #include "common/rpc/server.h"
 #include "common/rpc/server_stream.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "specwire/v1/verifier.grpc.pb.h"
 #include "tests/common/base/event.h"
-#include "tests/common/rpc/relay.h"
 #include "tests/common/rpc/stream_test_util.h"
 
 namespace specwire {
@@ -372,17 +372,22 @@ TEST_F(StreamTest, BothSidesNoticeThatThePeerHasVanished) {
   options.keepalive_timeout = absl::Milliseconds(500);
   options.min_ping_interval = absl::Milliseconds(50);
   StartServer(options);
-  Relay relay(server_->port());
+  RelayOptions relay_options;
+  relay_options.target = server_->address();
+  const auto relay = Relay::Start(relay_options);
+  ASSERT_TRUE(relay.ok()) << relay.status();
   RpcChannelOptions channel;
   channel.keepalive_time = absl::Milliseconds(200);
   channel.keepalive_timeout = absl::Milliseconds(500);
-  stub_ = v1::VerifierService::NewStub(MakeChannel(relay.address(), channel));
+  stub_ =
+      v1::VerifierService::NewStub(MakeChannel((*relay)->address(), channel));
   auto handler = std::make_shared<ClientHandler>();
   auto sender = Open(handler);
   sender->Send(Tokens(0));
   ASSERT_TRUE(handler->AwaitMessages(1));
   // The connection stays open, but nothing passes any more.
-  relay.Blackhole();
+  ASSERT_TRUE(
+      (*relay)->SetConditions({.stalled = true}, {.stalled = true}).ok());
   sender->Send(Tokens(1));
   EXPECT_EQ(handler->AwaitClosed().code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(AwaitServerHandler()->AwaitClosed().code(),

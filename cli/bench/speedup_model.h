@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "cli/bench/figures.h"
+#include "specwire/v1/verifier.pb.h"
+
+// What speculation should bring, from what was measured of its parts. All times
+// are in plain passes, those of one row. Pure functions.
+
+namespace specwire::cli::bench {
+
+// v(rows): how long a pass takes at a given context.
+class PassCosts {
+ public:
+  // From a verifier's measurements, interpolated between contexts (constant
+  // beyond the outermost) and then between rows (beyond the last as between the
+  // last two). What else a machine does makes a pass longer, never shorter, so
+  // a pass costs at most what one of more rows was measured to cost.
+  // FAILED_PRECONDITION if a pass of one row was not measured.
+  static absl::StatusOr<PassCosts> Create(
+      const std::vector<v1::StepCost>& costs, double context_length);
+
+  // v(rows), 1 for one row. REQUIRES: rows >= 1.
+  double At(double rows) const;
+  double plain_us() const { return points_.front().us; }
+
+ private:
+  struct Point {
+    double rows;
+    double us;
+  };
+  // Ascending; the first has one row.
+  std::vector<Point> points_;
+};
+
+// What drafts of one fixed run length k did for a set of prompts in lock-step.
+// A *round* is a verify pass behind the prompt; it is *answered* if it had
+// draft tokens. A lookup answers only some rounds, the others are plain passes,
+// and its runs may be shorter than k.
+struct FixedRun {
+  int run_length = 0;
+  // a = num_spec_steps / (num_passes - requests), in [0, 1]: each request has
+  // one pass that ends its prompt.
+  double answered = 0;
+  // m = num_draft_tokens / num_spec_steps.
+  double offered = 0;
+  // S_i, i = 1 to k: share of the answered rounds that accepted i draft tokens
+  // or more, from acceptance_histogram.
+  std::vector<double> survival;
+};
+// Nothing was drafted, or nothing completed: `answered` is 0.
+FixedRun MakeFixedRun(const Figures& speculative, int run_length);
+
+// S_1, S_2, ... of any figures: as FixedRun::survival, as far as the histogram
+// goes.
+std::vector<double> SurvivalOf(const v1::SpeculationStats& stats);
+
+// The law of performance for one drafter and one set of prompts:
+//
+//   E(k)    = 1 + a (S_1 + ... + S_k)                  tokens a round
+//   T(k, r) = 1 + r + a (c m(k) + v(1 + m(k)) - 1)     time a round
+//   speedup = E(k) / T(k, r)
+//
+// c is the time of a draft token, r the round trip verdict -> drafter ->
+// proposal -> verifier, which lock-step pays in every round. Where every round
+// is answered with whole runs (a = 1, m = k) that is E / (k c + v(k+1) + r).
+// a, S and m of a run length that was not measured come from the next longer
+// one: the first k places of S, and m between those of the measured neighbours
+// (0 for k = 0).
+class SpeedupModel {
+ public:
+  // `runs` may have any order; those in which nothing was drafted count too.
+  // `draft_token` is c.
+  SpeedupModel(PassCosts costs, double draft_token, std::vector<FixedRun> runs);
+
+  // 0 if nothing was measured.
+  int longest() const;
+  // REQUIRES: 1 <= k <= longest().
+  double TokensPerRound(int k) const;
+  double RoundTime(int k, double round_trip) const;
+  double Speedup(int k, double round_trip) const;
+
+  // The best run length; 0 and 1 if plain decoding is better than any.
+  struct Best {
+    int run_length = 0;
+    double speedup = 1;
+  };
+  Best BestAt(double round_trip) const;
+
+ private:
+  // The measured run from which k is told.
+  const FixedRun& RunFor(int k) const;
+  double Offered(int k) const;
+
+  PassCosts costs_;
+  double draft_token_;
+  // By length, ascending.
+  std::vector<FixedRun> runs_;
+};
+
+}  // namespace specwire::cli::bench

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/base/mutex.h"
+
+namespace specwire {
+
+// What one direction of a relay does to the bytes that pass it.
+struct LinkConditions {
+  // Every byte is held so long, at least; in [0, 60 s].
+  absl::Duration delay = {};
+  // What is added to it, drawn anew for each piece that arrives, evenly from
+  // [0, jitter]; in [0, 60 s]. Bytes stay in order, so one that comes early
+  // waits for those before it.
+  absl::Duration jitter = {};
+  // Nothing passes until this is false again; connections stay open, and their
+  // ends see a peer that has vanished.
+  bool stalled = false;
+};
+
+struct RelayOptions {
+  // HOST:PORT, numeric; port 0 takes a free one.
+  std::string listen = "127.0.0.1:0";
+  // HOST:PORT, numeric; empty: SetTarget tells it, and connections that come
+  // before that wait.
+  std::string target;
+  // Of the jitter.
+  uint64_t seed = 0;
+  // What a direction of a connection holds at most; then nothing more is read
+  // until some of it is delivered. Bounds the rate by itself / delay.
+  size_t buffer_bytes = size_t{4} << 20;
+};
+
+// A TCP relay in this process: whoever connects to it is connected to the
+// target, and what passes is delayed, so that a link on one machine behaves
+// like a long one without any privilege. The end of a direction is passed on
+// behind its last byte; a reset is passed on at once and takes with it what was
+// still under way.
+//
+// One thread moves all bytes; it sleeps until there is something to do, to the
+// nanosecond as far as the system's timers go. What else a link can do to bytes
+// belongs into LinkConditions and RelayDirection::Admit.
+//
+// Thread safety: any thread.
+class Relay {
+ public:
+  // UNAVAILABLE if it cannot listen, INVALID_ARGUMENT if an address is
+  // malformed or no number.
+  static absl::StatusOr<std::unique_ptr<Relay>> Start(
+      const RelayOptions& options);
+  // Cuts what is connected.
+  ~Relay();
+  Relay(const Relay&) = delete;
+  Relay& operator=(const Relay&) = delete;
+
+  // Where it listens.
+  const std::string& address() const { return address_; }
+  // For connections that come from now on.
+  absl::Status SetTarget(const std::string& target);
+  // For bytes that come from now on, of every connection: `forward` towards the
+  // target, `backward` from it. INVALID_ARGUMENT if a duration is out of range.
+  absl::Status SetConditions(const LinkConditions& forward,
+                             const LinkConditions& backward);
+
+  // Connections accepted so far, and those that are open.
+  int64_t num_accepted() const { return num_accepted_; }
+  int64_t num_open() const { return num_open_; }
+
+ private:
+  class Loop;
+
+  Relay() = default;
+  // Makes the loop look at what has changed.
+  void Wake();
+
+  std::string address_;
+  // An eventfd.
+  int wake_fd_ = -1;
+  std::atomic<bool> stopping_ = false;
+  // Counts up with each change of what the mutex guards.
+  std::atomic<int64_t> num_settings_ = 0;
+  std::atomic<int64_t> num_accepted_ = 0;
+  std::atomic<int64_t> num_open_ = 0;
+
+  Mutex mutex_;
+  std::string target_ ABSL_GUARDED_BY(mutex_);
+  LinkConditions forward_ ABSL_GUARDED_BY(mutex_);
+  LinkConditions backward_ ABSL_GUARDED_BY(mutex_);
+
+  // Owned by the thread once it runs.
+  std::unique_ptr<Loop> loop_;
+  std::thread thread_;
+};
+
+}  // namespace specwire
