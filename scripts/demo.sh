@@ -5,7 +5,7 @@
 set -Eeuo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-drafter=ngram
+drafter=hybrid
 max_tokens=160
 prompt='Write a Python class for a bank account with the methods deposit, withdraw and balance. Then show how to use it.'
 
