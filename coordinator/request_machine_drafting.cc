@@ -43,7 +43,11 @@ std::vector<Action> RequestMachine::OnProposal(const Proposal& proposal) {
   if (verdict->begins) ObserveAnswer(proposal, *verdict);
   // The drafter serves: waiting for it may pay.
   SetPatience(WantedPatience(), &actions);
-  if (verdict->forward) {
+  // Nobody waits to hear that there is nothing, and a message costs a busy
+  // verifier more than it seems.
+  const bool unheard =
+      proposal.tokens.empty() && patience_ == absl::ZeroDuration();
+  if (verdict->forward && !unheard) {
     sent_tokens_ += size;
     actions.push_back(SendProposal{proposal});
   }

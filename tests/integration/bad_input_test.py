@@ -26,7 +26,7 @@ REFUSED = [
     (("--max_tokens", "2", "--prompt_ids", ",".join(["5"] * 255)),
      ["max_tokens"]),
     (("--model", "no-such-model", "the"), ["no-such-model", "tiny"]),
-    (("--drafter", "no-such-drafter", "the"), ["no-such-drafter", "ngram"]),
+    (("--drafter", "no-such-drafter", "the"), ["no-such-drafter", "suffix"]),
     (("--max_draft_tokens", "0", "the"), ["max_draft_tokens"]),
     (("--max_draft_tokens", "33", "the"), ["max_draft_tokens", "32"]),
     (("--window", "257", "the"), ["window", "256"]),
@@ -125,7 +125,7 @@ class BadInputTest(unittest.TestCase):
             "--max_tokens", 10, "--top_k", -1, "--top_p", 1, "--min_p", 0,
             "--repetition_penalty", 1, "--frequency_penalty", 0,
             "--presence_penalty", 0, "--min_tokens", 0, "--n", 1, "--seed", -7,
-            "--rule", "coupled", "--model", "tiny", "--drafter", "ngram",
+            "--rule", "coupled", "--model", "tiny", "--drafter", "suffix",
             "the")
         self.assertEqual(result["token_ids"], self.good["token_ids"])
         self.assertEqual(result["seed"], -7)
