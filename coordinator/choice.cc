@@ -37,11 +37,8 @@ bool BeginsLocal(const CheckedRequest& request,
       request.params.speculation.rule == AcceptanceRule::kRatio) {
     return false;
   }
-  const std::string& digest = request.model->info.model.model_digest;
   return environment.preference->TakesLocal(
-      digest,
-      environment.priors->PredictedSpeedup(digest, request.drafter),
-      environment.priors->PredictedSpeedup(digest, kLocalDrafter));
+      request.model->info.model.model_digest);
 }
 
 // The request's parameters, with what is known of the drafters.

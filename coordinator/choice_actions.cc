@@ -384,10 +384,17 @@ void Choice::Do(const FinishRequest& finish) {
     context_.host->OnEnded(index_, finish.status, std::nullopt);
     return;
   }
-  context_.host->OnEnded(
-      index_,
-      finish.status,
-      reply_.Finished(finish, machine_.figures(), proposer_));
+  v1::GenerateResponse finished =
+      reply_.Finished(finish, machine_.figures(), proposer_);
+  if (prior_name_.has_value() && request_.drafter.empty() &&
+      machine_.estimates().has_value()) {
+    environment_.preference->Report(
+        request_.model->info.model.model_digest,
+        *prior_name_ == kLocalDrafter,
+        reply_.num_tokens(),
+        absl::Milliseconds(finished.finished().timings().generation_time_ms()));
+  }
+  context_.host->OnEnded(index_, finish.status, std::move(finished));
 }
 
 }  // namespace specwire::coordinator

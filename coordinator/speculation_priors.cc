@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <optional>
 
 namespace specwire::coordinator {
 namespace {
@@ -57,16 +56,6 @@ void SpeculationPriors::Report(const std::string& model_digest,
   entry.paying += kPayingWeight * ((estimates.pays ? 1 : 0) - entry.paying);
   entry.estimates.Blend(estimates, kWeight);
   entry.estimates.pays = entry.paying >= 0.5;
-}
-
-std::optional<double> SpeculationPriors::PredictedSpeedup(
-    const std::string& model_digest, const std::string& drafter) {
-  MutexLock lock(&mutex_);
-  const auto it = entries_.find({model_digest, drafter});
-  if (it == entries_.end()) return std::nullopt;
-  const SpeculationControl control({.estimates = it->second.estimates},
-                                   SpeculationBounds());
-  return std::max(control.predicted_speedup(), 1.0);
 }
 
 }  // namespace specwire::coordinator

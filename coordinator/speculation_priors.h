@@ -2,7 +2,6 @@
 #pragma once
 
 #include <map>
-#include <optional>
 #include <string>
 #include <utility>
 
@@ -27,10 +26,6 @@ class SpeculationPriors {
   void Report(const std::string& model_digest,
               const std::string& drafter,
               const SpeculationEstimates& estimates);
-  // Rate of tokens against plain decoding that requests have come to expect of
-  // that drafter, 1 where it does not pay; nothing if none has told.
-  std::optional<double> PredictedSpeedup(const std::string& model_digest,
-                                         const std::string& drafter);
 
  private:
   struct Entry {
