@@ -96,9 +96,11 @@ fi
 printf '\nprompt: %s\n\nanswer, accepted draft tokens %s:\n\n' "$prompt" "$explain"
 "${generate[@]}" --marks "$marks" -- "$prompt" 2>&1
 
-# The stream above has warmed everything up; now the same with and without.
-"${generate[@]}" --json -- "$prompt" > "$scratch/speculative.json"
-"${generate[@]}" --json --no_speculation -- "$prompt" > "$scratch/plain.json"
+# The stream above has warmed everything up; now the same with and without. A
+# salt of its own, lest the answer above be looked up.
+"${generate[@]}" --json --cache_salt on -- "$prompt" > "$scratch/speculative.json"
+"${generate[@]}" --json --cache_salt off --no_speculation -- "$prompt" \
+  > "$scratch/plain.json"
 echo
 python3 - "$scratch/speculative.json" "$scratch/plain.json" << 'PYTHON'
 import json
