@@ -81,17 +81,11 @@ absl::Status AddNode(const UpOptions& options,
 
 // What a draft node is told of its drafter; it judges what does not fit.
 std::vector<std::string> DraftArguments(const UpOptions& options,
-                                        const std::string& folder,
                                         const std::string& model) {
   std::vector<std::string> arguments = {"--drafter", options.drafter};
   std::string file = options.draft_model;
-  std::optional<int> layers = options.draft_layers;
   const DrafterKind* kind = FindDrafterKind(options.drafter);
   if (kind != nullptr && kind->has_model) {
-    if (file.empty() && kind->takes_layers && !layers.has_value()) {
-      file = FindDraftModel(folder, model).value_or("");
-      if (file.empty()) layers = kDefaultDraftLayers;
-    }
     if (file.empty()) file = model;
     arguments.insert(arguments.end(),
                      {"--engine",
@@ -101,10 +95,6 @@ std::vector<std::string> DraftArguments(const UpOptions& options,
   }
   if (!file.empty()) {
     arguments.insert(arguments.end(), {"--draft_model", file});
-  }
-  if (layers.has_value()) {
-    arguments.insert(arguments.end(),
-                     {"--draft_layers", absl::StrCat(*layers)});
   }
   return arguments;
 }
@@ -176,7 +166,8 @@ absl::Status AddNodes(const UpOptions& options,
                       const std::string& model,
                       UpPlan* plan) {
   const std::vector<std::string> verifier = VerifierArguments(options, model);
-  std::vector<std::string> draft = DraftArguments(options, folder, model);
+  std::vector<std::string> draft = DraftArguments(options, model);
+  AddOption("--draft_layers", options.draft_layers, &draft);
   AddOption("--kv_cache_mib", options.kv_cache_mib, &draft);
   AddOption("--max_num_sequences", options.max_num_sequences, &draft);
   if (options.drafter == kSyntheticDrafter) {
@@ -202,10 +193,12 @@ absl::Status AddNodes(const UpOptions& options,
   return absl::OkStatus();
 }
 
-// Where no draft model was made for the target, the lookups of `hybrid` are all
-// that is of use.
+// What drafts where neither a draft model nor layers were named: the project's
+// draft model, if it was made for the target. Else the lookups of `hybrid` are
+// all that is of use, and `model` has layers of the target.
 void ChooseDrafter(const std::string& folder, UpOptions* options) {
-  if (options->drafter != kHybridDrafter || !options->draft_model.empty() ||
+  const DrafterKind* kind = FindDrafterKind(options->drafter);
+  if (kind == nullptr || !kind->takes_layers || !options->draft_model.empty() ||
       options->draft_layers.has_value()) {
     return;
   }
@@ -213,8 +206,10 @@ void ChooseDrafter(const std::string& folder, UpOptions* options) {
   if (!IsSynthetic(*options)) file = FindDraftModel(folder, options->model);
   if (file.has_value()) {
     options->draft_model = *std::move(file);
-  } else {
+  } else if (options->drafter == kHybridDrafter) {
     options->drafter = kSuffixDrafter;
+  } else {
+    options->draft_layers = kDefaultDraftLayers;
   }
 }
 

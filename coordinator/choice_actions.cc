@@ -373,8 +373,10 @@ void Choice::Do(const EmitTokens& emit) {
 void Choice::Do(const FinishRequest& finish) {
   CountFigures();
   ended_ = true;
-  if (const auto estimates = machine_.estimates();
-      estimates.has_value() && prior_name_.has_value()) {
+  const std::optional<SpeculationEstimates> estimates = machine_.estimates();
+  // Else drafts were of both kinds, and say nothing of either.
+  const bool tells = estimates.has_value() && prior_name_.has_value();
+  if (tells) {
     environment_.priors->Report(
         request_.model->info.model.model_digest, *prior_name_, *estimates);
   }
@@ -386,8 +388,7 @@ void Choice::Do(const FinishRequest& finish) {
   }
   v1::GenerateResponse finished =
       reply_.Finished(finish, machine_.figures(), proposer_);
-  if (prior_name_.has_value() && request_.drafter.empty() &&
-      machine_.estimates().has_value()) {
+  if (tells && request_.drafter.empty()) {
     environment_.preference->Report(
         request_.model->info.model.model_digest,
         *prior_name_ == kLocalDrafter,

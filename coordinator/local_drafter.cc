@@ -81,13 +81,7 @@ absl::Status LocalDraftStream::Draft(const DraftLimits& limits) {
   has_drafted_ = true;
   SPECWIRE_ASSIGN_OR_RETURN(DraftRun run,
                             sequence_->Propose(path_.path(), limits));
-  if (run.tokens.size() > static_cast<size_t>(limits.max_tokens)) {
-    return absl::InternalError(
-        absl::StrCat("the drafter proposed ",
-                     run.tokens.size(),
-                     " tokens where it was asked for at most ",
-                     limits.max_tokens));
-  }
+  SPECWIRE_RETURN_IF_ERROR(CheckRun(run, limits));
   path_.OnDrafted(std::move(run));
   return absl::OkStatus();
 }

@@ -18,33 +18,6 @@ namespace {
 // Longest sequence, drafters without a context limit included.
 constexpr size_t kMaxPathTokens = 1 << 20;
 
-// Whether what the drafter says can be used.
-absl::Status CheckRun(const absl::StatusOr<DraftRun>& run, int max_tokens) {
-  if (!run.ok()) return run.status();
-  if (run->tokens.size() > static_cast<size_t>(max_tokens)) {
-    return absl::InternalError(
-        absl::StrCat("the drafter proposed ",
-                     run->tokens.size(),
-                     " tokens where it was asked for at most ",
-                     max_tokens));
-  }
-  if (!run->survival.empty() && run->survival.size() != run->tokens.size()) {
-    return absl::InternalError(absl::StrCat("the drafter gave ",
-                                            run->survival.size(),
-                                            " survivals for ",
-                                            run->tokens.size(),
-                                            " tokens"));
-  }
-  if (!run->q.empty() && run->q.size() != run->tokens.size()) {
-    return absl::InternalError(absl::StrCat("the drafter gave ",
-                                            run->q.size(),
-                                            " distributions for ",
-                                            run->tokens.size(),
-                                            " tokens"));
-  }
-  return absl::OkStatus();
-}
-
 }  // namespace
 
 DrafterThread::DrafterThread(Drafter* drafter,
@@ -236,8 +209,8 @@ void DrafterThread::OnResult(Sequence* sequence, DraftTask task) {
   // There is more to compute, in its next turn.
   if (!task.result.has_value()) return;
   absl::StatusOr<DraftRun> run = *std::move(task.result);
-  if (absl::Status status = CheckRun(run, task.limits.max_tokens);
-      !status.ok()) {
+  if (!run.ok()) return End(sequence, run.status());
+  if (absl::Status status = CheckRun(*run, task.limits); !status.ok()) {
     return End(sequence, std::move(status));
   }
   sequence->path.OnDrafted(*std::move(run));

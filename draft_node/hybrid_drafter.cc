@@ -7,7 +7,7 @@
 #include <optional>
 #include <utility>
 
-#include "common/drafting/common_length.h"
+#include "common/base/common_length.h"
 
 namespace specwire::draft {
 namespace {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/base/common_length.h"
 #include "common/base/round_up.h"
 #include "common/base/status_macros.h"
 
@@ -16,14 +17,6 @@ constexpr size_t kSettledBehind = 32;
 
 int64_t BlocksFor(int64_t length, int64_t block_size) {
   return DivideUp(length, block_size);
-}
-
-size_t CommonLength(absl::Span<const int32_t> a, absl::Span<const int32_t> b) {
-  const size_t size = std::min(a.size(), b.size());
-  // The usual case, and far quicker than to look for a difference.
-  if (std::equal(a.begin(), a.begin() + size, b.begin())) return size;
-  return static_cast<size_t>(
-      std::mismatch(a.begin(), a.begin() + size, b.begin()).first - a.begin());
 }
 
 }  // namespace

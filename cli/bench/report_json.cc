@@ -94,17 +94,23 @@ Json ModeJson(const Figures& figures) {
   return json;
 }
 
-Json RatioJson(const std::optional<RatioEstimate>& ratio) {
-  if (!ratio) return nullptr;
-  Json json = {{"geometric_mean", ratio->geometric_mean},
+// An estimate by the name given, with its interval.
+template <typename Estimate>
+Json EstimateJson(const char* name, double value, const Estimate& estimate) {
+  Json json = {{name, value},
                {"low", nullptr},
                {"high", nullptr},
-               {"pairs", ratio->pairs}};
-  if (ratio->interval) {
-    json["low"] = ratio->interval->low;
-    json["high"] = ratio->interval->high;
+               {"pairs", estimate.pairs}};
+  if (estimate.interval) {
+    json["low"] = estimate.interval->low;
+    json["high"] = estimate.interval->high;
   }
   return json;
+}
+
+Json RatioJson(const std::optional<RatioEstimate>& ratio) {
+  if (!ratio) return nullptr;
+  return EstimateJson("geometric_mean", ratio->geometric_mean, *ratio);
 }
 
 Json ComparisonJson(const Comparison& comparison) {
@@ -184,15 +190,7 @@ Json SettingsJson(const Options& options) {
 
 Json PooledJson(const std::optional<PooledRatio>& ratio) {
   if (!ratio) return nullptr;
-  Json json = {{"ratio", ratio->ratio},
-               {"low", nullptr},
-               {"high", nullptr},
-               {"pairs", ratio->pairs}};
-  if (ratio->interval) {
-    json["low"] = ratio->interval->low;
-    json["high"] = ratio->interval->high;
-  }
-  return json;
+  return EstimateJson("ratio", ratio->ratio, *ratio);
 }
 
 Json ReportJson(const Report& report,

@@ -72,6 +72,31 @@ void DropFront(std::vector<T>* values, size_t count) {
 
 }  // namespace
 
+absl::Status CheckRun(const DraftRun& run, const DraftLimits& limits) {
+  if (run.tokens.size() > static_cast<size_t>(limits.max_tokens)) {
+    return absl::InternalError(
+        absl::StrCat("the drafter proposed ",
+                     run.tokens.size(),
+                     " tokens where it was asked for at most ",
+                     limits.max_tokens));
+  }
+  if (!run.survival.empty() && run.survival.size() != run.tokens.size()) {
+    return absl::InternalError(absl::StrCat("the drafter gave ",
+                                            run.survival.size(),
+                                            " survivals for ",
+                                            run.tokens.size(),
+                                            " tokens"));
+  }
+  if (!run.q.empty() && run.q.size() != run.tokens.size()) {
+    return absl::InternalError(absl::StrCat("the drafter gave ",
+                                            run.q.size(),
+                                            " distributions for ",
+                                            run.tokens.size(),
+                                            " tokens"));
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<DraftPath> DraftPath::Open(std::vector<int32_t> tokens,
                                           int prompt_length,
                                           int run_length,

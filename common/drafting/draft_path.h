@@ -13,6 +13,11 @@
 
 namespace specwire {
 
+// INTERNAL saying why, if a run is not what a drafter may answer to these
+// limits: too long, or with survivals or distributions for other than all of
+// its tokens.
+absl::Status CheckRun(const DraftRun& run, const DraftLimits& limits);
+
 // The drafter's half of the token protocol for one sequence: which tokens are
 // committed, which path the drafter has taken beyond them, and what of it has
 // been sent. Pure code: no clock, no sockets, no model. See docs/design.md.

@@ -9,8 +9,8 @@
 
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/common_length.h"
 #include "common/base/stable_hash.h"
-#include "common/drafting/common_length.h"
 
 namespace specwire {
 namespace {

@@ -6,7 +6,7 @@
 #include "absl/memory/memory.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "common/drafting/common_length.h"
+#include "common/base/common_length.h"
 
 namespace specwire {
 namespace {

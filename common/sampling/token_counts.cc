@@ -3,24 +3,15 @@
 
 #include <algorithm>
 
+#include "common/base/common_length.h"
+
 namespace specwire {
-namespace {
-
-size_t CommonPrefix(absl::Span<const int32_t> a, absl::Span<const int32_t> b) {
-  const size_t size = std::min(a.size(), b.size());
-  // The usual case, and quicker than looking for a difference.
-  if (std::equal(a.begin(), a.begin() + size, b.begin())) return size;
-  return static_cast<size_t>(
-      std::mismatch(a.begin(), a.begin() + size, b.begin()).first - a.begin());
-}
-
-}  // namespace
 
 void TokenCounts::Follow(const TokenHistory& history) {
-  size_t same = CommonPrefix(tokens_, history.settled);
+  size_t same = CommonLength(tokens_, history.settled);
   if (same == history.settled.size()) {
     same +=
-        CommonPrefix(absl::MakeConstSpan(tokens_).subspan(same), history.run);
+        CommonLength(absl::MakeConstSpan(tokens_).subspan(same), history.run);
   }
   while (tokens_.size() > same) {
     Count(tokens_.size() - 1, tokens_.back(), -1);

@@ -115,7 +115,7 @@ class Training:
         batch = data.make_batch(group)
         with torch.autocast("cpu", torch.bfloat16):
             hidden = self.model(batch.tokens)[batch.has_target]
-        return self.loss(hidden, self.model.head, batch), batch
+        return self.loss(hidden, self.model.head, batch), hidden, batch
 
     def step(self, groups):
         rate = learning_rate(self.seen, self.arguments)
@@ -126,7 +126,7 @@ class Training:
             optimizer.zero_grad(set_to_none=True)
         total = 0.0
         for group in groups:
-            value, batch = self.batch_loss(group)
+            value, _, batch = self.batch_loss(group)
             (value / len(groups)).backward()
             total += value.item() / len(groups)
             self.seen += len(batch.top_ids)
@@ -142,10 +142,8 @@ class Training:
         total, agreed, count = 0.0, 0, 0
         groups = data.batches(self.held_out, 8192, self.arguments.max_length, 0)
         for group in groups[:12]:
-            value, batch = self.batch_loss(group)
-            with torch.autocast("cpu", torch.bfloat16):
-                hidden = self.model(batch.tokens)[batch.has_target]
-                best = (hidden @ self.model.head.T.to(hidden.dtype)).argmax(-1)
+            value, hidden, batch = self.batch_loss(group)
+            best = (hidden @ self.model.head.T.to(hidden.dtype)).argmax(-1)
             agreed += (self.model.head_tokens[best] ==
                        batch.top_ids[:, 0]).sum().item()
             total += value.item() * len(batch.top_ids)
