@@ -22,6 +22,15 @@ bool Pays(double now, double more, double expected_tokens, double survival) {
   return survival * now > (more - now) * expected_tokens;
 }
 
+// The chance that the candidate's draft token at `place` and all before it are
+// accepted, `before` being that of those before it.
+double SurvivalAt(const PassCandidate& candidate, int place, double before) {
+  const auto index = static_cast<size_t>(place);
+  return index < candidate.draft_survival.size()
+             ? static_cast<double>(candidate.draft_survival[index])
+             : before * candidate.survival->Acceptance(place);
+}
+
 class Planner {
  public:
   Planner(absl::Span<const PassCandidate> candidates,
@@ -114,8 +123,7 @@ class Planner {
       const PlannedRun& run = plan_.runs[index];
       const PassCandidate& candidate = candidates_[run.candidate];
       if (run.draft_rows >= candidate.draft_rows) return;
-      drafts.push(
-          {survival * candidate.survival->Acceptance(run.draft_rows), index});
+      drafts.push({SurvivalAt(candidate, run.draft_rows, survival), index});
     };
     for (size_t i = 0; i < plan_.runs.size(); ++i) {
       const PassCandidate& candidate = candidates_[plan_.runs[i].candidate];

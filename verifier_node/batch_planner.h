@@ -28,8 +28,11 @@ struct PassCandidate {
   bool all_logits = false;
   // It must not be left without a row for lack of KV blocks.
   bool must_advance = false;
-  // Of its draft tokens.
-  // REQUIRES: set if draft_rows > 0 and not lock_step.
+  // If they are a local draft, the chance for each that it and all before it
+  // are accepted; empty: they were proposed, and `survival` tells.
+  absl::Span<const float> draft_survival = {};
+  // Of proposed tokens.
+  // REQUIRES: set if draft_rows > draft_survival.size() and not lock_step.
   const Survival* survival = nullptr;
 };
 
@@ -92,6 +95,7 @@ PassPlan PlanPass(absl::Span<const PassCandidate> candidates,
 
 // Whether a proposal of the candidate is worth a wait: its first draft token
 // would get a row in a pass of `num_steps` such sequences.
+// Whatever it has on offer now: that is about proposals.
 // REQUIRES: candidate.survival is set; num_steps >= 1.
 bool IsWorthARow(const PassCandidate& candidate,
                  int num_steps,

@@ -142,6 +142,8 @@ absl::StatusOr<OpenSequence> FromProto(const v1::DecodeOpen& message,
     SPECWIRE_RETURN_IF_ERROR(CheckRows(message.max_draft_rows()));
     params.max_draft_rows = message.max_draft_rows();
   }
+  params.local_run_length = message.local_run_length();
+  if (message.has_local_enough()) params.local_enough = message.local_enough();
   return open;
 }
 
@@ -178,6 +180,7 @@ absl::StatusOr<VerifyTune> FromProto(const v1::DecodeTune& message) {
     tune.max_draft_rows = message.max_draft_rows();
   }
   if (message.has_decode_until()) tune.decode_until = message.decode_until();
+  if (message.has_local_enough()) tune.local_enough = message.local_enough();
   return tune;
 }
 
@@ -239,6 +242,8 @@ v1::DecodeResponse ToProto(const Commit& commit, const StepReport& report) {
   message.mutable_tokens()->Add(commit.tokens.begin(), commit.tokens.end());
   message.set_num_proposed(commit.num_proposed);
   message.set_num_accepted(commit.num_accepted);
+  message.set_local(commit.local);
+  message.set_local_next(commit.local_next);
   AddEntries(commit.logprobs, message.mutable_logprobs());
   if (commit.counters != DecodeCounters()) {
     v1::DecodeCounters* const counters = message.mutable_counters();

@@ -9,6 +9,7 @@
 
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "common/drafting/suffix.h"
 #include "common/model/engine.h"
 #include "verifier_node/admission.h"
 #include "verifier_node/batch_planner.h"
@@ -43,6 +44,12 @@ struct Decoding {
   // When its latest step ended, or it was started.
   absl::Time previous_step_end = absl::InfinitePast();
   int cached_prompt_tokens = 0;
+  // Looks up its local drafts; null: it has none.
+  std::unique_ptr<SuffixSequence> local = nullptr;
+
+  // Looks up the local draft for the next step; a few microseconds, but for the
+  // first time about 0.1 ms for each 1,000 tokens.
+  void LookUpDraft();
 };
 
 // One stream of the engine thread: a sequence that decodes, or a text that is

@@ -32,11 +32,13 @@ DecodeCounters Difference(const DecodeCounters& total,
 EngineThread::EngineThread(Engine* engine,
                            EngineThreadOptions options,
                            const Clock* clock,
-                           VerifierMetrics* metrics)
+                           VerifierMetrics* metrics,
+                           std::unique_ptr<SuffixDrafter> local_drafter)
     : engine_(engine),
       options_(std::move(options)),
       clock_(clock),
       metrics_(metrics),
+      local_drafter_(std::move(local_drafter)),
       pass_cost_(options_.step_costs),
       worker_({.thread_name = "engine",
                .max_streams = options_.max_num_sequences +
@@ -82,6 +84,8 @@ void EngineThread::OnOpen(StreamId stream, OpenSequence open) {
   const ModelInfo& model = engine_->info();
   const AcceptanceRule rule = open.params.rule;
   const int prompt_length = open.params.prompt_length;
+  const bool drafts =
+      local_drafter_ != nullptr && open.params.local_run_length > 0;
   absl::StatusOr<VerifySequence> verify = VerifySequence::Open(
       std::move(open.params),
       {.vocab_size = model.vocab_size, .max_model_len = model.max_model_len});
@@ -103,6 +107,15 @@ void EngineThread::OnOpen(StreamId stream, OpenSequence open) {
       .sampler = TargetSampler(rule, open.sampling, open.choice, open.context),
       .logprobs = open.logprobs,
   });
+  if (drafts) {
+    sequence->decoding->local = local_drafter_->NewSuffixSequence(
+        {.sampling = std::move(open.sampling),
+         .context = std::move(open.context),
+         .choice = open.choice,
+         .vocab_size = model.vocab_size,
+         .rule = rule,
+         .tenant_salt = sequence->cache_salt});
+  }
   Add(std::move(sequence), open.deadline);
 }
 

@@ -12,11 +12,13 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "common/base/clock.h"
 #include "common/base/mutex.h"
 #include "common/base/stream_worker.h"
+#include "common/drafting/suffix.h"
 #include "common/model/engine.h"
 #include "common/sampling/logprobs.h"
 #include "verifier_node/admission.h"
@@ -55,6 +57,9 @@ struct EngineThreadOptions {
 // text anew later (see admission.h). Whatever goes wrong in one sequence ends
 // that one only.
 //
+// It may have a drafter of its own, which looks up draft tokens for those
+// sequences that want them, before the first step and after each commit.
+//
 // Thread safety: any thread.
 // Lifetime: engine, clock and metrics must outlive it. Between Start() and
 // Stop() nobody else may use the engine's thread-bound methods.
@@ -62,10 +67,12 @@ class EngineThread final : private StreamWorker<DecodeEvent>::Client {
  public:
   using StreamId = StreamWorker<DecodeEvent>::StreamId;
 
+  // `local_drafter` may be null.
   EngineThread(Engine* engine,
                EngineThreadOptions options,
                const Clock* clock,
-               VerifierMetrics* metrics);
+               VerifierMetrics* metrics,
+               std::unique_ptr<SuffixDrafter> local_drafter = nullptr);
   ~EngineThread() override;
   EngineThread(const EngineThread&) = delete;
   EngineThread& operator=(const EngineThread&) = delete;
@@ -77,6 +84,11 @@ class EngineThread final : private StreamWorker<DecodeEvent>::Client {
   // Where streams post their events.
   StreamWorker<DecodeEvent>* worker() { return &worker_; }
   const EngineThreadOptions& options() const { return options_; }
+  // Kind of its own drafter; empty: none.
+  absl::string_view local_drafter() const {
+    return local_drafter_ == nullptr ? absl::string_view()
+                                     : local_drafter_->name();
+  }
 
   // Whether a sequence may come now: to be asked before its stream is opened,
   // so that it is refused at once and not after the pass under way.
@@ -195,6 +207,8 @@ class EngineThread final : private StreamWorker<DecodeEvent>::Client {
   const EngineThreadOptions options_;
   const Clock* const clock_;
   VerifierMetrics* const metrics_;
+  // Before the sequences, which use it.
+  const std::unique_ptr<SuffixDrafter> local_drafter_;
   std::atomic<int64_t> progress_{0};
   std::atomic<int> num_waiting_{0};
   mutable Mutex mutex_;

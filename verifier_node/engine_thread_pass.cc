@@ -362,6 +362,9 @@ void EngineThread::Deliver(PassRun* run, absl::Time start, absl::Time end) {
 void EngineThread::DeliverCommit(PassRun* run, const StepReport& report) {
   EngineSequence* const sequence = run->sequence;
   const std::shared_ptr<DecodeSink> sink = sequence->decoding->sink;
+  // Its response tells whether the next step waits for a proposal.
+  sequence->decoding->LookUpDraft();
+  run->commit.local_next = sequence->decoding->verify.LocalIsEnough();
   if (run->commit.finish != FinishReason::kNone) {
     // First the place and the memory, then the message that tells of it.
     Erase(sequence->stream);

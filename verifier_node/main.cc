@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -15,6 +16,8 @@
 #include "common/base/clock.h"
 #include "common/base/logging.h"
 #include "common/base/status_macros.h"
+#include "common/drafting/drafter_names.h"
+#include "common/drafting/suffix.h"
 #include "common/drafting/synthetic.h"
 #include "common/metrics/names.h"
 #include "common/model/engine.h"
@@ -38,6 +41,7 @@ struct SyntheticFlags {
 };
 
 constexpr int kMaxQueuedSequences = 65536;
+constexpr char kNoDrafter[] = "none";
 
 struct Flags {
   std::string model;
@@ -46,6 +50,8 @@ struct Flags {
   SyntheticFlags synthetic;
   int max_num_sequences = EngineThreadOptions().max_num_sequences;
   int max_queued_sequences = EngineThreadOptions().max_queued_sequences;
+  // Empty: the default.
+  std::string local_drafter;
 };
 
 void AddSyntheticFlags(CLI::App* app, SyntheticFlags* flags) {
@@ -94,6 +100,10 @@ void AddFlags(CLI::App* app, Flags* flags) {
                   flags->max_queued_sequences,
                   "sequences that may wait; one more is refused")
       ->capture_default_str();
+  app->add_option("--local_drafter",
+                  flags->local_drafter,
+                  "drafter that it keeps for itself: suffix or none (default: "
+                  "suffix; with the engine synthetic none)");
 }
 
 bool IsSynthetic(const Flags& flags) {
@@ -114,8 +124,33 @@ absl::Status CheckModelFlags(const Flags& flags) {
   return CheckEngineName(flags.engine.engine, "--engine");
 }
 
+bool HasLocalDrafter(const Flags& flags) {
+  if (flags.local_drafter.empty()) return !IsSynthetic(flags);
+  return flags.local_drafter == kSuffixDrafter;
+}
+
+absl::Status CheckLocalDrafter(const Flags& flags) {
+  const std::string& name = flags.local_drafter;
+  if (!name.empty() && name != kSuffixDrafter && name != kNoDrafter) {
+    return absl::InvalidArgumentError(absl::StrCat("--local_drafter: \"",
+                                                   name,
+                                                   "\" is unknown; known: ",
+                                                   kSuffixDrafter,
+                                                   ", ",
+                                                   kNoDrafter));
+  }
+  if (IsSynthetic(flags) && HasLocalDrafter(flags)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--local_drafter: the engine synthetic makes tokens up, which are no "
+        "text to look anything up in; use ",
+        kNoDrafter));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckFlags(const Flags& flags) {
   SPECWIRE_RETURN_IF_ERROR(CheckModelFlags(flags));
+  SPECWIRE_RETURN_IF_ERROR(CheckLocalDrafter(flags));
   if (flags.device == "cuda") {
     return absl::InvalidArgumentError(
         "--device: cuda is not there yet; use cpu");
@@ -169,13 +204,11 @@ absl::StatusOr<std::unique_ptr<Engine>> MakeEngine(const Flags& flags,
   return LoadEngine(flags.model, options);
 }
 
-constexpr int kMeasuredRows[] = {1, 4, 8, 16, 64};
-
 // What passes of a synthetic engine take is given: it need not be measured,
 // which would take a dozen of them.
 std::vector<StepCost> GivenStepCosts(const SyntheticFlags& flags) {
   std::vector<StepCost> costs;
-  for (const int num_rows : kMeasuredRows) {
+  for (const int num_rows : kStepCostRows) {
     costs.push_back({.num_rows = num_rows,
                      .context_length = 0,
                      .duration = absl::Microseconds(flags.step_us) +
@@ -190,7 +223,7 @@ absl::StatusOr<std::vector<StepCost>> MeasureAndLog(const Flags& flags,
   if (IsSynthetic(flags)) {
     costs = GivenStepCosts(flags.synthetic);
   } else {
-    SPECWIRE_ASSIGN_OR_RETURN(costs, MeasureStepCosts(engine, kMeasuredRows));
+    SPECWIRE_ASSIGN_OR_RETURN(costs, MeasureStepCosts(engine, kStepCostRows));
   }
   for (const StepCost& cost : costs) {
     SPECWIRE_LOG(Info,
@@ -224,6 +257,8 @@ absl::Status Serve(const Flags& flags, const NodeOptions& options) {
                flags.max_num_sequences,
                ", max_queued_sequences ",
                flags.max_queued_sequences,
+               ", local drafter ",
+               HasLocalDrafter(flags) ? kSuffixDrafter : kNoDrafter,
                ", threads ",
                options.num_threads);
   SPECWIRE_ASSIGN_OR_RETURN(const std::vector<StepCost> costs,
@@ -233,13 +268,18 @@ absl::Status Serve(const Flags& flags, const NodeOptions& options) {
       {{metric::kNodeRole, "verifier"}, {metric::kModelName, model.name}});
   AddBuildInfo(&registry);
   VerifierMetrics metrics(&registry);
+  std::unique_ptr<SuffixDrafter> local_drafter;
+  if (HasLocalDrafter(flags)) {
+    SPECWIRE_ASSIGN_OR_RETURN(local_drafter, SuffixDrafter::Create({}));
+  }
   const SteadyClock clock;
   EngineThread thread(engine.get(),
                       {.max_num_sequences = flags.max_num_sequences,
                        .max_queued_sequences = flags.max_queued_sequences,
                        .step_costs = costs},
                       &clock,
-                      &metrics);
+                      &metrics,
+                      std::move(local_drafter));
   AddGauges(&registry, &thread);
   AddKvCacheGauge(engine.get(), &registry);
   SPECWIRE_ASSIGN_OR_RETURN(

@@ -172,6 +172,7 @@ VerifierServiceImpl::Create(const Engine& engine,
                                        tokenizer->fingerprint(),
                                        thread->options().max_num_sequences);
   model.set_max_queued_sequences(thread->options().max_queued_sequences);
+  model.set_local_drafter(std::string(thread->local_drafter()));
   // The constructor is private.
   return std::unique_ptr<VerifierServiceImpl>(new VerifierServiceImpl(
       engine.info(),

@@ -3,104 +3,17 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <numeric>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 
 namespace specwire::verifier {
-namespace {
-
-// Most draft tokens in one pass that anybody may ask for.
-constexpr int kMaxDraftRows = 256;
-
-absl::Status CheckIds(absl::string_view field,
-                      absl::Span<const int32_t> ids,
-                      int vocab_size) {
-  for (size_t i = 0; i < ids.size(); ++i) {
-    if (ids[i] < 0 || ids[i] >= vocab_size) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          field, "[", i, "] must be in [0, ", vocab_size, "), got ", ids[i]));
-    }
-  }
-  return absl::OkStatus();
-}
-
-absl::Status CheckAtLeast(absl::string_view field, int value, int least) {
-  if (value < least) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(field, " must be at least ", least, ", got ", value));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status CheckSettings(AcceptanceRule rule,
-                           absl::Duration patience,
-                           int max_draft_rows) {
-  if (patience < absl::ZeroDuration()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "patience must not be negative, got ", absl::FormatDuration(patience)));
-  }
-  if (rule == AcceptanceRule::kRatio && patience != absl::ZeroDuration() &&
-      patience != absl::InfiniteDuration()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "patience must be 0 or without limit under the ratio rule, which runs "
-        "in lock-step, got ",
-        absl::FormatDuration(patience)));
-  }
-  if (max_draft_rows < 0 || max_draft_rows > kMaxDraftRows) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("max_draft_rows must be in [0, ",
-                     kMaxDraftRows,
-                     "], got ",
-                     max_draft_rows));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status CheckRoom(const VerifyParams& params, int max_model_len) {
-  const int64_t length = static_cast<int64_t>(params.tokens.size());
-  if (length >= max_model_len) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("tokens must be shorter than max_model_len = ",
-                     max_model_len,
-                     ", got ",
-                     length));
-  }
-  if (params.prompt_length < 1 || params.prompt_length > length) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("prompt_length must be in [1, ",
-                     length,
-                     "], the number of tokens, got ",
-                     params.prompt_length));
-  }
-  if (length - params.prompt_length >= params.max_tokens) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("max_tokens must exceed the ",
-                     length - params.prompt_length,
-                     " completion tokens in tokens, got ",
-                     params.max_tokens));
-  }
-  return absl::OkStatus();
-}
-
-}  // namespace
 
 absl::StatusOr<VerifySequence> VerifySequence::Open(
     VerifyParams params, const VerifyLimits& limits) {
-  if (params.tokens.empty()) {
-    return absl::InvalidArgumentError("tokens must not be empty");
-  }
-  SPECWIRE_RETURN_IF_ERROR(CheckRoom(params, limits.max_model_len));
-  SPECWIRE_RETURN_IF_ERROR(
-      CheckIds("tokens", params.tokens, limits.vocab_size));
-  SPECWIRE_RETURN_IF_ERROR(
-      CheckIds("stop_token_ids", params.stop_token_ids, limits.vocab_size));
-  SPECWIRE_RETURN_IF_ERROR(CheckAtLeast("source", params.source, 0));
-  SPECWIRE_RETURN_IF_ERROR(
-      CheckAtLeast("decode_until", params.decode_until, 0));
-  SPECWIRE_RETURN_IF_ERROR(
-      CheckSettings(params.rule, params.patience, params.max_draft_rows));
+  SPECWIRE_RETURN_IF_ERROR(CheckParams(params, limits));
   return VerifySequence(std::move(params), limits);
 }
 
@@ -119,7 +32,9 @@ VerifySequence::VerifySequence(VerifyParams params, const VerifyLimits& limits)
       fence_(static_cast<int>(log_.size())),
       decode_until_(params.decode_until),
       patience_(params.patience),
-      max_draft_rows_(params.max_draft_rows) {}
+      max_draft_rows_(params.max_draft_rows),
+      local_run_length_(params.local_run_length),
+      local_enough_(params.local_enough) {}
 
 absl::Status VerifySequence::OnProposal(const Proposal& proposal) {
   SPECWIRE_RETURN_IF_ERROR(CheckProposal(proposal));
@@ -255,17 +170,32 @@ void VerifySequence::TakeTokens(int position,
 
 absl::Status VerifySequence::OnTune(const VerifyTune& tune) {
   SPECWIRE_RETURN_IF_ERROR(
-      CheckSettings(rule_,
-                    tune.patience.value_or(patience_),
-                    tune.max_draft_rows.value_or(max_draft_rows_)));
-  SPECWIRE_RETURN_IF_ERROR(
-      CheckAtLeast("decode_until",
-                   tune.decode_until.value_or(decode_until_),
-                   decode_until_));
+      CheckTune(tune, rule_, local_run_length_, decode_until_));
   patience_ = tune.patience.value_or(patience_);
   max_draft_rows_ = tune.max_draft_rows.value_or(max_draft_rows_);
   decode_until_ = tune.decode_until.value_or(decode_until_);
+  local_enough_ = tune.local_enough.value_or(local_enough_);
   return absl::OkStatus();
+}
+
+void VerifySequence::SetLocalDraft(DraftRun draft) {
+  local_ = std::move(draft);
+  const size_t size =
+      std::min(local_.tokens.size(), static_cast<size_t>(max_local_tokens()));
+  local_.tokens.resize(size);
+  local_.survival.resize(size);
+  if (rule_ != AcceptanceRule::kRatio) return;
+  if (local_.q.empty()) {
+    for (const int32_t token : local_.tokens) {
+      local_.q.push_back({.token_ids = {token}, .probabilities = {1.0f}});
+    }
+  }
+  local_.q.resize(size);
+}
+
+int VerifySequence::max_local_tokens() const {
+  if (done_) return 0;
+  return std::min(local_run_length_, hard_limit_ - length() - 1);
 }
 
 int VerifySequence::RowLimit() const {
@@ -280,7 +210,7 @@ VerifySequence::Next VerifySequence::NextAt(absl::Time now) const {
   if (length() >= decode_until_) {
     return {Next::Kind::kBlocked, absl::InfiniteFuture()};
   }
-  if (!pending_.empty() || plain_now_ || RowLimit() == 0) {
+  if (!pending_.empty() || plain_now_ || RowLimit() == 0 || LocalIsEnough()) {
     return {Next::Kind::kRun, now};
   }
   if (patience_ == absl::InfiniteDuration()) {
@@ -290,8 +220,30 @@ VerifySequence::Next VerifySequence::NextAt(absl::Time now) const {
   return {now >= at ? Next::Kind::kRun : Next::Kind::kWait, at};
 }
 
+int VerifySequence::NumLocalRows() const {
+  return std::min(RowLimit(), static_cast<int>(local_.tokens.size()));
+}
+
+bool VerifySequence::LocalIsEnough() const {
+  const int rows = NumLocalRows();
+  if (rows == 0) return false;
+  const auto end = local_.survival.begin() + rows;
+  return std::accumulate(local_.survival.begin(), end, 0.0f) >= local_enough_;
+}
+
+bool VerifySequence::TakesLocal() const {
+  return NumLocalRows() > 0 && (pending_.empty() || LocalIsEnough());
+}
+
 int VerifySequence::num_step_rows() const {
+  if (TakesLocal()) return NumLocalRows();
   return std::min(RowLimit(), static_cast<int>(pending_.size()));
+}
+
+absl::Span<const float> VerifySequence::step_survival() const {
+  if (!TakesLocal()) return {};
+  return absl::MakeConstSpan(local_.survival)
+      .first(static_cast<size_t>(NumLocalRows()));
 }
 
 bool VerifySequence::lock_step() const {
@@ -301,28 +253,36 @@ bool VerifySequence::lock_step() const {
 
 absl::Span<const int32_t> VerifySequence::BeginStep(int max_rows) {
   step_rows_ = std::clamp(max_rows, 0, num_step_rows());
-  return absl::MakeConstSpan(pending_).first(static_cast<size_t>(step_rows_));
+  step_local_ = step_rows_ > 0 && TakesLocal();
+  return step_draft();
+}
+
+absl::Span<const int32_t> VerifySequence::step_draft() const {
+  return absl::MakeConstSpan(step_local_ ? local_.tokens : pending_)
+      .first(static_cast<size_t>(step_rows_));
 }
 
 absl::Span<const DraftDistribution> VerifySequence::step_q() const {
   if (rule_ != AcceptanceRule::kRatio) return {};
-  return absl::MakeConstSpan(pending_q_).first(static_cast<size_t>(step_rows_));
+  return absl::MakeConstSpan(step_local_ ? local_.q : pending_q_)
+      .first(static_cast<size_t>(step_rows_));
 }
 
 Commit VerifySequence::FinishStep(absl::Span<const int32_t> target,
                                   absl::Time now) {
-  const size_t rows = static_cast<size_t>(step_rows_);
+  const absl::Span<const int32_t> draft = step_draft();
   Commit commit;
   commit.position = length();
   commit.num_proposed = step_rows_;
+  commit.local = step_local_;
   bool agrees = true;
-  for (size_t i = 0; i <= rows && i < target.size() && agrees &&
+  for (size_t i = 0; i <= draft.size() && i < target.size() && agrees &&
                      commit.finish == FinishReason::kNone;
        ++i) {
     const int32_t token = target[i];
     log_.push_back(token);
     commit.tokens.push_back(token);
-    agrees = i < rows && token == pending_[i];
+    agrees = i < draft.size() && token == draft[i];
     commit.num_accepted += agrees ? 1 : 0;
     // In the order of the tokens, and a stop token before the limit.
     if (stop_token_ids_.contains(token)) {
@@ -332,14 +292,18 @@ Commit VerifySequence::FinishStep(absl::Span<const int32_t> target,
       commit.finish = FinishReason::kLength;
     }
   }
-  survival_.OnVerified(commit.num_proposed, commit.num_accepted);
-  ErasePending(rows);
+  if (!commit.local) {
+    survival_.OnVerified(commit.num_proposed, commit.num_accepted);
+    ErasePending(draft.size());
+  }
   if (commit.finish != FinishReason::kNone) {
     done_ = true;
   } else {
     SettlePending(commit);
   }
   step_rows_ = 0;
+  step_local_ = false;
+  local_ = {};
   plain_now_ = false;
   last_step_end_ = now;
   commit.counters = counters_;
@@ -347,21 +311,30 @@ Commit VerifySequence::FinishStep(absl::Span<const int32_t> target,
 }
 
 void VerifySequence::SettlePending(const Commit& commit) {
-  const bool rejected = commit.num_accepted < commit.num_proposed;
-  if (!rejected && pending_.empty()) {
-    return;
+  if (commit.local) return ComparePending(commit, 0);
+  if (commit.num_accepted == commit.num_proposed) {
+    return ComparePending(commit, commit.num_proposed);
   }
-  const bool equal = !rejected && pending_.front() == commit.tokens.back();
   // What stands behind a rejected token was compared with nothing.
-  if (!rejected) survival_.OnCompared(commit.num_proposed, equal);
-  if (equal) {
-    // The target's own token is what was proposed next: the rest still holds.
-    ++counters_.overlapped;
-    ErasePending(1);
-    return;
-  }
   DropPending();
   fence_ = length();
+}
+
+void VerifySequence::ComparePending(const Commit& commit, int first) {
+  for (auto i = static_cast<size_t>(first);
+       i < commit.tokens.size() && !pending_.empty();
+       ++i) {
+    const bool equal = pending_.front() == commit.tokens[i];
+    survival_.OnCompared(static_cast<int>(i), equal);
+    if (!equal) {
+      DropPending();
+      fence_ = length();
+      return;
+    }
+    // The target's own token is what was proposed: the rest still holds.
+    ++counters_.overlapped;
+    ErasePending(1);
+  }
 }
 
 void VerifySequence::DropPending() {

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <vector>
 
 #include "absl/container/flat_hash_set.h"
@@ -10,55 +9,27 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "common/drafting/drafter.h"
 #include "common/drafting/messages.h"
 #include "verifier_node/survival.h"
+#include "verifier_node/verify_params.h"
 
 namespace specwire::verifier {
-
-// How a sequence is opened on a verifier. Mirrors DecodeOpen of
-// proto/specwire/v1/verifier.proto.
-struct VerifyParams {
-  // Prompt and completion so far.
-  std::vector<int32_t> tokens;
-  int prompt_length = 0;
-  // Completion tokens at most, counted from prompt_length.
-  int max_tokens = 0;
-  // Tokens that end the sequence: stop tokens, and EOS unless it is ignored.
-  std::vector<int32_t> stop_token_ids;
-  // The draft stream whose proposals are current.
-  int32_t source = 0;
-  // No token is committed at or beyond this position until OnTune raises it.
-  int decode_until = 0;
-  // How long a step waits for a proposal; InfiniteDuration is lock-step.
-  absl::Duration patience = absl::ZeroDuration();
-  // Most draft tokens in one pass.
-  int max_draft_rows = 32;
-  // The ratio rule runs in lock-step: patience is infinite or, where no drafter
-  // serves, 0.
-  AcceptanceRule rule = AcceptanceRule::kCoupled;
-};
-
-// What the verifier's model allows.
-struct VerifyLimits {
-  int vocab_size = 0;
-  int max_model_len = 0;
-};
-
-// New settings; absent fields stay.
-struct VerifyTune {
-  std::optional<absl::Duration> patience;
-  std::optional<int> max_draft_rows;
-  std::optional<int> decode_until;
-};
 
 // The verifier's half of the token protocol for one sequence: the committed
 // log, the proposed tokens pending behind it, the current source, the fence,
 // patience and credit. Pure code: no clock, no sockets, no model; time is
 // handed in. See docs/design.md.
 //
-// A step: when Next() says kRun, take BeginStep()'s draft tokens, compute the
+// A step: when NextAt() says kRun, take BeginStep()'s draft tokens, compute the
 // target's token for each of them and one beyond, and hand these to
 // FinishStep(). Between the two calls there may be no other.
+//
+// Beside proposals there may be a *local draft* for the next step, which the
+// verifier found by itself. A step verifies it if nothing is pending, or if it
+// is enough; a step that could verify one that is enough waits for nothing.
+// What is pending then is compared with all that the step commits. Counters and
+// survival are about proposals alone.
 //
 // Thread safety: one thread at a time, the engine's.
 class VerifySequence {
@@ -75,8 +46,18 @@ class VerifySequence {
   // done, it is ignored. Under the ratio rule a proposal that comes while
   // patience is 0 is stale: positions would have it or not by how fast it came.
   absl::Status OnProposal(const Proposal& proposal);
-  // INVALID_ARGUMENT for a negative number or a decode_until below the present.
+  // INVALID_ARGUMENT as CheckTune; then nothing has changed.
   absl::Status OnTune(const VerifyTune& tune);
+
+  // Sets the local draft for the next step, of at most local_run_length tokens,
+  // in place of any other; what limits and credit do not allow is left out when
+  // it is verified. Under the ratio rule whether a place has a token must not
+  // depend on the token drawn there. REQUIRES: ids in the vocabulary; survival
+  // for each token; under the ratio rule q valid for each token, or empty: each
+  // was certain.
+  void SetLocalDraft(DraftRun draft);
+  // Most tokens of a local draft that could ever be verified in the next step.
+  int max_local_tokens() const;
 
   // The prompt is in the cache: patience for the first step counts from `now`.
   void OnPrefilled(absl::Time now) { last_step_end_ = now; }
@@ -96,8 +77,15 @@ class VerifySequence {
 
   // Draft tokens that a step could verify now.
   int num_step_rows() const;
-  // It waits for proposals without limit, and which draft tokens a step
-  // verifies depends on nothing but them: all that it could.
+  // If they are those of the local draft, the chance for each that it and all
+  // before it are accepted; else empty.
+  absl::Span<const float> step_survival() const;
+  // The local draft goes before proposals: what limits and credit allow of it
+  // is expected to bring local_enough accepted tokens. Nothing is never enough.
+  bool LocalIsEnough() const;
+  // A step verifies all the draft tokens that it could, whatever the load.
+  // Under the coupled rule it waits for proposals without limit, unless the
+  // local draft is enough.
   bool lock_step() const;
 
   // The draft tokens to verify in this pass, at most `max_rows` and what limits
@@ -121,6 +109,7 @@ class VerifySequence {
   // Its log never grows longer: max_tokens or the context's end.
   int max_length() const { return hard_limit_; }
   bool done() const { return done_; }
+  AcceptanceRule rule() const { return rule_; }
   const DecodeCounters& counters() const { return counters_; }
   // How good the proposals have been.
   const Survival& survival() const { return survival_; }
@@ -131,6 +120,12 @@ class VerifySequence {
   int length() const { return static_cast<int>(log_.size()); }
   // Draft tokens that a pass may verify now, pending or not.
   int RowLimit() const;
+  // Tokens of the local draft that a pass may verify now.
+  int NumLocalRows() const;
+  // A step now would verify the local draft.
+  bool TakesLocal() const;
+  // The draft tokens of the step under way.
+  absl::Span<const int32_t> step_draft() const;
   absl::Status CheckProposal(const Proposal& proposal) const;
   absl::Status CheckDistributions(const Proposal& proposal) const;
   // Takes a proposal's tokens that neither source nor fence rules out.
@@ -139,6 +134,8 @@ class VerifySequence {
                   absl::Span<const DraftDistribution> q);
   // Keeps of what is pending behind a pass what its commit leaves valid.
   void SettlePending(const Commit& commit);
+  // Compares what is pending with the commit's tokens from the given one on.
+  void ComparePending(const Commit& commit, int first);
   void DropPending();
   // Removes the first `count` of what is pending.
   void ErasePending(size_t count);
@@ -160,11 +157,16 @@ class VerifySequence {
   int decode_until_;
   absl::Duration patience_;
   int max_draft_rows_;
+  int local_run_length_;
+  float local_enough_;
+  // Behind log_; none: no tokens. Under the ratio rule q is set.
+  DraftRun local_;
   // The current drafter has nothing to propose here.
   bool plain_now_ = false;
   bool done_ = false;
-  // Draft tokens of the step under way.
+  // Draft tokens of the step under way, and whether they are local_'s.
   int step_rows_ = 0;
+  bool step_local_ = false;
   absl::Time last_step_end_ = absl::InfinitePast();
   DecodeCounters counters_;
   Survival survival_;

@@ -97,6 +97,19 @@ absl::Status CheckRun(const DraftRun& run, const DraftLimits& limits) {
   return absl::OkStatus();
 }
 
+void CutRun(float min_survival, DraftRun* run) {
+  const auto cut = std::find_if(
+      run->survival.begin(), run->survival.end(), [&](float survival) {
+        return survival < min_survival;
+      });
+  if (cut == run->survival.end()) return;
+  const auto size = static_cast<size_t>(cut - run->survival.begin());
+  run->tokens.resize(size);
+  run->survival.resize(size);
+  if (run->q.size() > size) run->q.resize(size);
+  run->more = false;
+}
+
 absl::StatusOr<DraftPath> DraftPath::Open(std::vector<int32_t> tokens,
                                           int prompt_length,
                                           int run_length,
@@ -259,13 +272,9 @@ DraftPath::Work DraftPath::NextWork() {
 }
 
 void DraftPath::OnDrafted(DraftRun run) {
-  size_t size = std::min(run.tokens.size(), static_cast<size_t>(run_length_));
-  for (size_t i = 0; i < std::min(size, run.survival.size()); ++i) {
-    if (run.survival[i] < min_survival_) {
-      size = i;
-      run.more = false;
-    }
-  }
+  CutRun(min_survival_, &run);
+  const size_t size =
+      std::min(run.tokens.size(), static_cast<size_t>(run_length_));
   path_.insert(path_.end(),
                run.tokens.begin(),
                run.tokens.begin() + static_cast<std::ptrdiff_t>(size));

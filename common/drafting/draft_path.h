@@ -18,6 +18,10 @@ namespace specwire {
 // its tokens.
 absl::Status CheckRun(const DraftRun& run, const DraftLimits& limits);
 
+// Cuts a run before its first token that survives less likely. What makes no
+// estimates stays whole.
+void CutRun(float min_survival, DraftRun* run);
+
 // The drafter's half of the token protocol for one sequence: which tokens are
 // committed, which path the drafter has taken beyond them, and what of it has
 // been sent. Pure code: no clock, no sockets, no model. See docs/design.md.

@@ -65,6 +65,10 @@ struct Commit {
   FinishReason finish = FinishReason::kNone;
   // The token that stopped it, if finish is kStop.
   std::optional<int32_t> stop_token_id;
+  // The draft tokens were looked up by the verifier; counters leave them out.
+  bool local = false;
+  // The next step has a local draft that is enough, and waits for no proposal.
+  bool local_next = false;
 };
 
 }  // namespace specwire

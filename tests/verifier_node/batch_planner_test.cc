@@ -88,6 +88,38 @@ TEST_F(BatchPlannerTest, GoodDraftsGetRowsAndBadOnesNone) {
   EXPECT_FALSE(IsWorthARow(candidates[1], 1, cost_));
 }
 
+TEST_F(BatchPlannerTest, ALocalDraftGetsRowsByItsOwnChances) {
+  // Proposals have been bad, which says nothing of it.
+  const std::vector<float> likely = {0.9f, 0.8f, 0.7f, 0.001f, 0.001f};
+  const std::vector<float> unlikely(5, 0.001f);
+  std::vector<PassCandidate> candidates = {Decoding(&bad_, 5),
+                                           Decoding(&good_, 5)};
+  candidates[0].draft_survival = likely;
+  candidates[1].draft_survival = unlikely;
+  const PassPlan plan = PlanPass(candidates, cost_, Limits());
+  EXPECT_EQ(Find(plan, 0)->draft_rows, 3);
+  EXPECT_EQ(Find(plan, 1)->draft_rows, 0);
+  // Whether to wait is about proposals all the same.
+  EXPECT_FALSE(IsWorthARow(candidates[0], 1, cost_));
+  EXPECT_TRUE(IsWorthARow(candidates[1], 1, cost_));
+}
+
+TEST_F(BatchPlannerTest, ProposedAndLocalDraftsCompeteForRows) {
+  // With room for one more row the likelier one has it.
+  const std::vector<float> likely = {0.999f};
+  const std::vector<float> unlikely = {0.5f};
+  for (const bool local_is_likely : {false, true}) {
+    std::vector<PassCandidate> candidates = {Decoding(&good_, 1),
+                                             Decoding(&good_, 1)};
+    candidates[1].draft_survival = local_is_likely ? likely : unlikely;
+    PassLimits limits = Limits();
+    limits.max_rows = 3;
+    const PassPlan plan = PlanPass(candidates, cost_, limits);
+    EXPECT_EQ(Find(plan, 0)->draft_rows, local_is_likely ? 0 : 1);
+    EXPECT_EQ(Find(plan, 1)->draft_rows, local_is_likely ? 1 : 0);
+  }
+}
+
 TEST_F(BatchPlannerTest, DraftsGiveWayAsThePassFills) {
   // At half a millisecond a row, a batch's rate leaves no room for guesses that
   // a single sequence would make.

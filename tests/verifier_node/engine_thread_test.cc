@@ -11,6 +11,7 @@
 #include "absl/time/clock.h"
 #include "common/base/clock.h"
 #include "common/base/mutex.h"
+#include "common/drafting/suffix.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/fake_engine.h"
@@ -27,6 +28,7 @@ class CollectingSink final : public DecodeSink {
     MutexLock lock(&mutex_);
     EXPECT_FALSE(ended_);
     tokens_.insert(tokens_.end(), commit.tokens.begin(), commit.tokens.end());
+    commits_.push_back(commit);
     changed_.NotifyAll();
     return tokens_.size() < limit_;
   }
@@ -62,11 +64,16 @@ class CollectingSink final : public DecodeSink {
     MutexLock lock(&mutex_);
     return tokens_;
   }
+  std::vector<Commit> commits() {
+    MutexLock lock(&mutex_);
+    return commits_;
+  }
 
  private:
   Mutex mutex_;
   CondVar changed_;
   std::vector<int32_t> tokens_;
+  std::vector<Commit> commits_;
   size_t limit_ = 1 << 30;
   bool ended_ = false;
   absl::Status status_;
@@ -189,6 +196,162 @@ TEST_F(EngineThreadTest, EndsWhatItHasNotSeenYetWhenItStops) {
   EXPECT_EQ(running->WaitForEnd(), absl::UnavailableError("shutting down"));
   EXPECT_EQ(unseen->WaitForEnd(), absl::UnavailableError("shutting down"));
   EXPECT_EQ(engine_.kv_blocks_used(), 0);
+}
+
+// --- Local drafts ---
+
+class LocalDrafterTest : public testing::Test {
+ protected:
+  LocalDrafterTest() : metrics_(&registry_) {}
+
+  // A thread with a drafter of its own, or without.
+  std::unique_ptr<EngineThread> MakeThread(bool drafts) {
+    auto thread = std::make_unique<EngineThread>(
+        &engine_,
+        EngineThreadOptions(),
+        &clock_,
+        &metrics_,
+        drafts ? *SuffixDrafter::Create({}) : nullptr);
+    thread->Start();
+    return thread;
+  }
+
+  // A request that waits for no proposal, so the planner chooses the rows.
+  OpenSequence MakeOpen(const std::vector<int32_t>& prompt) {
+    OpenSequence open;
+    open.params.tokens = prompt;
+    open.params.prompt_length = static_cast<int>(prompt.size());
+    open.params.max_tokens = kTokens;
+    open.params.decode_until = 1 << 30;
+    open.params.local_run_length = 6;
+    open.context.prompt_length = open.params.prompt_length;
+    open.sampling.temperature = 0;
+    open.sampling.seed = 5;
+    for (int32_t id = 0; id <= FakeEngine::kLastSpecial; ++id) {
+      open.sampling.logit_bias.push_back({id, -100});
+    }
+    return open;
+  }
+  // In lock-step each step verifies whatever was found, and hangs if nothing
+  // was.
+  static OpenSequence InLockStep(OpenSequence open) {
+    open.params.patience = absl::InfiniteDuration();
+    return open;
+  }
+
+  std::vector<Commit> Run(EngineThread* thread, OpenSequence open) {
+    const auto sink = std::make_shared<CollectingSink>();
+    open.sink = sink;
+    const EngineThread::StreamId stream = thread->worker()->Open();
+    thread->worker()->Post(stream, std::move(open), 100);
+    EXPECT_TRUE(sink->WaitForEnd().ok());
+    return sink->commits();
+  }
+
+  static std::vector<int32_t> Text(const std::vector<Commit>& commits) {
+    std::vector<int32_t> text;
+    for (const Commit& commit : commits) {
+      text.insert(text.end(), commit.tokens.begin(), commit.tokens.end());
+    }
+    return text;
+  }
+  static int NumAccepted(const std::vector<Commit>& commits) {
+    int count = 0;
+    for (const Commit& commit : commits) {
+      EXPECT_EQ(commit.local, commit.num_proposed > 0);
+      count += commit.num_accepted;
+    }
+    return count;
+  }
+
+  static constexpr int kTokens = 60;
+  const std::vector<int32_t> prompt_ = {10, 20, 30, 40};
+  FakeEngine engine_;
+  MetricsRegistry registry_;
+  const SteadyClock clock_;
+  VerifierMetrics metrics_;
+};
+
+TEST_F(LocalDrafterTest, LooksUpWhatThePromptHolds) {
+  const auto thread = MakeThread(true);
+  EXPECT_EQ(thread->local_drafter(), "suffix");
+  // A text, and then its beginning once more: it goes on as it did.
+  const std::vector<int32_t> text = engine_.Continue(prompt_, kTokens + 4);
+  std::vector<int32_t> prompt = prompt_;
+  prompt.insert(prompt.end(), text.begin(), text.end());
+  prompt.insert(prompt.end(), text.begin(), text.begin() + 4);
+  const std::vector<Commit> commits =
+      Run(thread.get(), InLockStep(MakeOpen(prompt)));
+  EXPECT_EQ(Text(commits), engine_.Continue(prompt, kTokens));
+  EXPECT_GT(NumAccepted(commits), kTokens / 2);
+}
+
+TEST_F(LocalDrafterTest, LooksUpWhatTheTenantWasToldBefore) {
+  const auto thread = MakeThread(true);
+  const std::vector<int32_t> text = engine_.Continue(prompt_, kTokens);
+  for (const float temperature : {0.0f, 1.0f}) {
+    OpenSequence open = MakeOpen(prompt_);
+    open.cache_salt = temperature > 0 ? "sampled" : "greedy";
+    open.sampling.temperature = temperature;
+    const std::vector<Commit> first = Run(thread.get(), open);
+    if (temperature == 0) {
+      EXPECT_EQ(Text(first), text);
+    }
+    const std::vector<Commit> second = Run(thread.get(), InLockStep(open));
+    EXPECT_EQ(Text(second), Text(first));
+    EXPECT_GT(NumAccepted(second), kTokens / 2);
+    // Another tenant's texts are not looked into.
+    open.cache_salt += "-other";
+    const std::vector<Commit> other = Run(thread.get(), open);
+    EXPECT_EQ(Text(other), Text(first));
+    EXPECT_LT(NumAccepted(other), NumAccepted(second));
+  }
+}
+
+TEST_F(LocalDrafterTest, TellsWhetherTheNextStepWaits) {
+  const auto thread = MakeThread(true);
+  OpenSequence open = MakeOpen(prompt_);
+  Run(thread.get(), open);
+  open.params.max_tokens = 30;
+  open.params.local_enough = 0.25f;
+  const std::vector<Commit> commits = Run(thread.get(), InLockStep(open));
+  EXPECT_EQ(Text(commits), engine_.Continue(prompt_, 30));
+  for (size_t i = 0; i + 1 < commits.size(); ++i) {
+    EXPECT_EQ(commits[i].local_next, commits[i + 1].local);
+  }
+  EXPECT_FALSE(commits.back().local_next);
+}
+
+TEST_F(LocalDrafterTest, NothingIsLookedUpUnlessItIsAskedFor) {
+  const auto drafting = MakeThread(true);
+  OpenSequence open = MakeOpen(prompt_);
+  Run(drafting.get(), open);
+  open.params.local_run_length = 0;
+  EXPECT_EQ(Run(drafting.get(), open).size(), kTokens);
+  drafting->Stop();
+  // Nor by a thread without a drafter.
+  const auto plain = MakeThread(false);
+  EXPECT_EQ(plain->local_drafter(), "");
+  open.params.local_run_length = 6;
+  Run(plain.get(), open);
+  const std::vector<Commit> commits = Run(plain.get(), open);
+  EXPECT_EQ(commits.size(), kTokens);
+  EXPECT_EQ(Text(commits), engine_.Continue(prompt_, kTokens));
+}
+
+TEST_F(LocalDrafterTest, TheRatioRuleVerifiesAllThatIsLookedUp) {
+  const auto thread = MakeThread(true);
+  const std::vector<int32_t> text = engine_.Continue(prompt_, kTokens + 4);
+  std::vector<int32_t> prompt = prompt_;
+  prompt.insert(prompt.end(), text.begin(), text.end());
+  prompt.insert(prompt.end(), text.begin(), text.begin() + 4);
+  OpenSequence open = MakeOpen(prompt);
+  open.params.rule = AcceptanceRule::kRatio;
+  const std::vector<Commit> commits = Run(thread.get(), open);
+  EXPECT_EQ(Text(commits), engine_.Continue(prompt, kTokens));
+  // The first step included, which is part of the prompt's pass.
+  EXPECT_EQ(commits.front().num_proposed, 6);
+  EXPECT_GT(NumAccepted(commits), kTokens / 2);
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/numbers.h"
@@ -123,6 +124,14 @@ INSTANTIATE_TEST_SUITE_P(
         Failure{TinyVerifier({"--max_queued_sequences=-1"}),
                 2,
                 "--max_queued_sequences"},
+        Failure{TinyVerifier({"--local_drafter=magic"}),
+                2,
+                "--local_drafter: \"magic\" is unknown; known: suffix, none"},
+        Failure{Verifier({"--engine=synthetic",
+                          "--allow_synthetic",
+                          "--local_drafter=suffix"}),
+                2,
+                "--local_drafter: the engine synthetic"},
         Failure{TinyVerifier({"--listen=nonsense"}), 2, "--listen"},
         Failure{TinyVerifier({"--listen=0.0.0.0:0"}), 2, "--advertise"},
         Failure{TinyVerifier({"--name=two words"}), 2, "--name"},
@@ -204,6 +213,29 @@ TEST(NodeProgramTest, VerifierServesUntilItIsTold) {
   EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE);
   EXPECT_EQ(status.error_message(), "shutting down");
   EXPECT_EQ(node.Wait(), 0);
+}
+
+TEST(NodeProgramTest, AVerifierDraftsForItselfUnlessItIsToldNotTo) {
+  const std::pair<std::vector<std::string>, const char*> cases[] = {
+      {TinyVerifier(), "suffix"},
+      {TinyVerifier({"--local_drafter=suffix"}), "suffix"},
+      {TinyVerifier({"--local_drafter=none"}), ""},
+      {Verifier({"--engine=synthetic", "--allow_synthetic"}), ""}};
+  for (const auto& [command, drafter] : cases) {
+    ChildProcess node(command);
+    const std::string address = Address(node.ReadLine(), "listening on ");
+    const auto stub = v1::VerifierService::NewStub(MakeChannel(address));
+    grpc::ClientContext context;
+    const auto reader = stub->GetModel(&context, {});
+    v1::GetModelResponse message;
+    ASSERT_TRUE(reader->Read(&message));
+    EXPECT_EQ(message.model().local_drafter(), drafter);
+    while (reader->Read(&message)) {
+    }
+    EXPECT_TRUE(reader->Finish().ok());
+    node.Signal(SIGTERM);
+    EXPECT_EQ(node.Wait(), 0);
+  }
 }
 
 TEST(NodeProgramTest, FlagsComeFromTheEnvironmentAndAFileToo) {

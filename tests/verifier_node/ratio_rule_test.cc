@@ -2,13 +2,17 @@
 
 // The ratio rule's part of VerifySequence, and the one place that decides.
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "common/drafting/suffix.h"
 #include "common/sampling/coupled.h"
 #include "common/sampling/pipeline.h"
 #include "common/sampling/ratio.h"
@@ -195,7 +199,7 @@ TEST(RatioSequenceTest, WhatComesOutsideOfLockStepIsStale) {
   EXPECT_THAT(sequence.pending(), ElementsAre(1, 2));
 }
 
-// --- TargetSampler ---
+// --- Local drafts ---
 
 SamplingParams Sampling(float temperature, int64_t seed = 7) {
   SamplingParams params;
@@ -203,6 +207,162 @@ SamplingParams Sampling(float temperature, int64_t seed = 7) {
   params.seed = seed;
   return params;
 }
+
+VerifyParams LocalParams() {
+  VerifyParams params = Params();
+  params.patience = absl::ZeroDuration();
+  params.local_run_length = 4;
+  return params;
+}
+
+TEST(RatioLocalDraftTest, EachTokenWasCertainAndAllAreVerified) {
+  VerifySequence sequence = MakeSequence(LocalParams());
+  sequence.SetLocalDraft({.tokens = {1, 2}, .survival = {0.01f, 0.01f}});
+  EXPECT_TRUE(sequence.lock_step());
+  EXPECT_EQ(sequence.NextAt(kNow).kind, Kind::kRun);
+  EXPECT_THAT(sequence.BeginStep(8), ElementsAre(1, 2));
+  EXPECT_THAT(StepIds(sequence), ElementsAre(ElementsAre(1), ElementsAre(2)));
+  EXPECT_THAT(sequence.step_q()[0].probabilities, ElementsAre(1.0f));
+  EXPECT_TRUE(sequence.FinishStep(std::vector<int32_t>{1, 2, 3}, kNow).local);
+  EXPECT_EQ(sequence.NextAt(kNow).kind, Kind::kRun);
+}
+
+TEST(RatioLocalDraftTest, ProposalsAreStaleAndPatienceStaysZero) {
+  VerifySequence sequence = MakeSequence(LocalParams());
+  ASSERT_TRUE(sequence.OnProposal(MakeRun(3, 3, {1, 2})).ok());
+  EXPECT_THAT(sequence.pending(), IsEmpty());
+  EXPECT_EQ(sequence.counters().stale, 2);
+  VerifyTune tune;
+  tune.patience = absl::InfiniteDuration();
+  EXPECT_THAT(Refusal(sequence.OnTune(tune)),
+              HasSubstr("patience must be 0 under the ratio rule"));
+}
+
+// Texts of a Markov chain over three tokens, by the ratio rule with drafts that
+// a SuffixDrafter looks up; the chance of each text is known.
+class RatioLookupTest : public testing::Test {
+ protected:
+  static constexpr int kSize = 3;
+  static constexpr int kTokens = 5;
+  static constexpr int kSamples = 40000;
+  // What to do with the draft for a position that the key names.
+  using Filter =
+      std::function<void(const DrawKey&, absl::Span<const float>, DraftRun*)>;
+
+  RatioLookupTest() : drafter_(*SuffixDrafter::Create({})) {}
+
+  static std::vector<float> Row(int32_t last) {
+    const std::vector<std::vector<float>> rows = {
+        {0.6f, 0.3f, 0.1f}, {0.2f, 0.2f, 0.6f}, {0.5f, 0.4f, 0.1f}};
+    std::vector<float> logits = rows[static_cast<size_t>(last)];
+    for (float& logit : logits) logit = std::log(logit);
+    return logits;
+  }
+
+  std::vector<int32_t> Generate(int64_t seed, const Filter& filter) {
+    VerifyParams params = LocalParams();
+    params.tokens = kPrompt;
+    params.prompt_length = static_cast<int>(kPrompt.size());
+    params.max_tokens = kTokens;
+    const SequenceContext context = {.prompt_length = params.prompt_length,
+                                     .min_tokens = 0,
+                                     .end_token_ids = {}};
+    const SamplingParams sampling = Sampling(1, seed);
+    VerifySequence sequence = *VerifySequence::Open(
+        params, {.vocab_size = kSize, .max_model_len = 64});
+    TargetSampler sampler(AcceptanceRule::kRatio, sampling, 0, context);
+    DraftSequenceParams lookup_params;
+    lookup_params.sampling = sampling;
+    lookup_params.context = context;
+    lookup_params.rule = AcceptanceRule::kRatio;
+    const auto lookup = drafter_->NewSuffixSequence(lookup_params);
+    while (!sequence.done()) {
+      const int length = static_cast<int>(sequence.log().size());
+      DraftRun draft = lookup->Look(
+          sequence.log(),
+          {.max_tokens = std::max(1, sequence.max_local_tokens())});
+      filter({.seed = static_cast<uint64_t>(seed), .position = length},
+             Row(sequence.log().back()),
+             &draft);
+      sequence.SetLocalDraft(std::move(draft));
+      const auto rows = sequence.BeginStep(8);
+      num_drafted_ += static_cast<int>(rows.size());
+      std::vector<float> logits = Row(sequence.log().back());
+      for (const int32_t token : rows) {
+        const std::vector<float> row = Row(token);
+        logits.insert(logits.end(), row.begin(), row.end());
+      }
+      const auto target =
+          sampler.Decide(logits, {sequence.log(), rows, sequence.step_q()});
+      EXPECT_TRUE(target.ok());
+      num_accepted_ += sequence.FinishStep(*target, kNow).num_accepted;
+    }
+    return {sequence.log().begin() + params.prompt_length,
+            sequence.log().end()};
+  }
+
+  // How many standard deviations Pearson's chi-square of the texts is above its
+  // mean.
+  double Excess(const Filter& filter) {
+    constexpr int kTexts = 243;
+    std::vector<double> counts(kTexts, 0);
+    for (int64_t seed = 0; seed < kSamples; ++seed) {
+      // What the same noise gave before must not show in the drafts.
+      Generate(seed, filter);
+      int index = 0;
+      for (const int32_t token : Generate(seed, filter)) {
+        index = index * kSize + token;
+      }
+      counts[static_cast<size_t>(index)] += 1;
+    }
+    double sum = 0;
+    for (int text = 0; text < kTexts; ++text) {
+      double expected = kSamples;
+      int32_t last = kPrompt.back();
+      for (int unit = kTexts / kSize; unit > 0; unit /= kSize) {
+        const int32_t token = text / unit % kSize;
+        expected *= std::exp(Row(last)[static_cast<size_t>(token)]);
+        last = token;
+      }
+      const double off = counts[static_cast<size_t>(text)] - expected;
+      sum += off * off / expected;
+    }
+    const double freedom = kTexts - 1;
+    return (sum - freedom) / std::sqrt(2 * freedom);
+  }
+
+  const std::vector<int32_t> kPrompt = {0, 0, 1, 2, 0, 1, 2, 0, 0, 2, 0};
+  const std::unique_ptr<SuffixDrafter> drafter_;
+  int64_t num_drafted_ = 0;
+  int64_t num_accepted_ = 0;
+};
+
+TEST_F(RatioLookupTest, TextsAreDistributedAsTheTargetsAre) {
+  EXPECT_LT(Excess([](const auto&, const auto&, DraftRun*) {}), 4);
+  EXPECT_GT(num_accepted_, kSamples);
+  EXPECT_GT(num_drafted_, num_accepted_);
+}
+
+TEST_F(RatioLookupTest, ADraftThatKnowsWhatIsDrawnWouldShow) {
+  // A planted mistake: no draft where a plain draw gives the same token.
+  EXPECT_GT(
+      Excess(
+          [](const DrawKey& key, absl::Span<const float> row, DraftRun* draft) {
+            TokenDistribution p;
+            for (int32_t token = 0; token < kSize; ++token) {
+              p.token_ids.push_back(token);
+              p.probabilities.push_back(
+                  std::exp(row[static_cast<size_t>(token)]));
+            }
+            if (!draft->tokens.empty() &&
+                DrawPlain(p, key) == draft->tokens.front()) {
+              *draft = {};
+            }
+          }),
+      20);
+}
+
+// --- TargetSampler ---
 
 std::vector<float> Rows(const std::vector<std::vector<float>>& rows) {
   std::vector<float> all;

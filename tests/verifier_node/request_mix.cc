@@ -13,6 +13,7 @@
 #include "absl/time/clock.h"
 #include "common/base/clock.h"
 #include "common/base/mutex.h"
+#include "common/drafting/suffix.h"
 #include "common/metrics/names.h"
 #include "gtest/gtest.h"
 
@@ -46,6 +47,7 @@ class MixSink final : public DecodeSink {
                              commit.logprobs.begin(),
                              commit.logprobs.end());
     outcome_.num_accepted += commit.num_accepted;
+    if (commit.local) outcome_.num_accepted_local += commit.num_accepted;
     outcome_.finish = commit.finish;
     ++num_commits_;
     changed_.NotifyAll();
@@ -167,7 +169,10 @@ class Peer {
     if (!lock_step() && random_.OneIn(40)) ++source_;
     if (!lock_step() && random_.OneIn(30)) {
       VerifyTune tune;
-      tune.patience = absl::Microseconds(random_.Below(2000));
+      if (request_.open.params.rule == AcceptanceRule::kCoupled) {
+        tune.patience = absl::Microseconds(random_.Below(2000));
+      }
+      tune.local_enough = static_cast<float>(random_.Below(4));
       Post(tune);
     }
   }
@@ -269,10 +274,13 @@ void ChooseManner(Random* random, MixRequest* request) {
                                       absl::Milliseconds(3),
                                       absl::InfiniteDuration()};
   params.patience = patiences[random->Below(4)];
+  if (!random->OneIn(3)) params.local_run_length = 1 + random->Below(8);
+  params.local_enough = static_cast<float>(random->Below(4));
   if (random->OneIn(5)) {
     // At temperature 0 it gives the text of plain decoding.
     params.rule = AcceptanceRule::kRatio;
-    params.patience = absl::InfiniteDuration();
+    params.patience = params.local_run_length > 0 ? absl::ZeroDuration()
+                                                  : absl::InfiniteDuration();
     request->open.sampling.temperature = 0;
   }
   params.max_draft_rows = 1 + random->Below(16);
@@ -328,6 +336,10 @@ std::string MixRequest::Describe() const {
       run_length,
       ", rows ",
       open.params.max_draft_rows,
+      ", local run length ",
+      open.params.local_run_length,
+      ", enough ",
+      open.params.local_enough,
       ", priority ",
       open.priority,
       ", salt \"",
@@ -377,6 +389,7 @@ MixOutcome RunAlone(const MixRequest& request, Engine* engine) {
   MixRequest plain = request;
   plain.open.params.rule = AcceptanceRule::kCoupled;
   plain.open.params.patience = absl::ZeroDuration();
+  plain.open.params.local_run_length = 0;
   plain.drafts = DraftQuality::kNone;
   plain.cancel_after = -1;
   plain.credit = 0;
@@ -454,18 +467,24 @@ void CheckMix(const MixOptions& options,
   MetricsRegistry registry;
   VerifierMetrics metrics(&registry);
   const SteadyClock clock;
-  EngineThread thread(engine, thread_options, &clock, &metrics);
+  EngineThread thread(
+      engine, thread_options, &clock, &metrics, *SuffixDrafter::Create({}));
   thread.Start();
-  const std::vector<MixOutcome> outcomes =
-      RunTogether(requests, expected, &thread, engine->info().vocab_size);
   int64_t num_accepted = 0;
-  for (size_t i = 0; i < requests.size(); ++i) {
-    EXPECT_EQ(Compare(outcomes[i], expected[i]), "")
-        << "seed " << seed << ", request " << i << ": "
-        << requests[i].Describe();
-    num_accepted += outcomes[i].num_accepted;
+  int64_t num_accepted_local = 0;
+  for (const int round : {1, 2}) {
+    const std::vector<MixOutcome> outcomes =
+        RunTogether(requests, expected, &thread, engine->info().vocab_size);
+    for (size_t i = 0; i < requests.size(); ++i) {
+      EXPECT_EQ(Compare(outcomes[i], expected[i]), "")
+          << "seed " << seed << ", round " << round << ", request " << i << ": "
+          << requests[i].Describe();
+      num_accepted += outcomes[i].num_accepted;
+      num_accepted_local += outcomes[i].num_accepted_local;
+    }
   }
-  EXPECT_GT(num_accepted, 0);
+  EXPECT_GT(num_accepted, num_accepted_local);
+  EXPECT_GT(num_accepted_local, 100);
   EXPECT_GE(ReadPreemptions(registry), least_preemptions);
   testing::Test::RecordProperty(absl::StrCat("preemptions_seed_", seed),
                                 static_cast<int>(ReadPreemptions(registry)));

@@ -46,6 +46,8 @@ struct MixOutcome {
   std::vector<PositionLogprobs> prompt_logprobs;
   FinishReason finish = FinishReason::kNone;
   int64_t num_accepted = 0;
+  // Of these, those that the node had looked up itself.
+  int64_t num_accepted_local = 0;
 };
 
 struct MixOptions {
@@ -75,9 +77,10 @@ std::vector<MixOutcome> RunTogether(const std::vector<MixRequest>& requests,
 // What is wrong with an outcome; empty if nothing is.
 std::string Compare(const MixOutcome& outcome, const MixOutcome& expected);
 
-// Runs a mix of `seed` alone and together and checks that all outcomes agree,
-// that nothing is left, and that there was as much trouble as was wanted: at
-// least `least_preemptions`.
+// Runs a mix of `seed` alone and then together, twice, on a node that drafts by
+// itself and has seen the texts the second time. Checks that all outcomes
+// agree, that nothing is left, and that there was as much trouble as was
+// wanted: at least `least_preemptions`.
 void CheckMix(const MixOptions& options,
               const EngineThreadOptions& thread_options,
               uint32_t seed,

@@ -104,8 +104,10 @@ TEST_F(TinyModelServiceTest, MeasuresWhatAPassCosts) {
   ASSERT_TRUE(costs.ok()) << costs.status();
   // 512 rows do not fit the model's context.
   ASSERT_EQ(costs->size(), 3u);
+  const int context = std::min<int>(256, engine_->info().max_model_len / 2);
   for (const StepCost& cost : *costs) {
     EXPECT_GT(cost.duration, absl::ZeroDuration());
+    EXPECT_EQ(cost.context_length, context);
   }
   EXPECT_EQ((*costs)[2].num_rows, 8);
   EXPECT_EQ(engine_->kv_blocks_used(), 0);

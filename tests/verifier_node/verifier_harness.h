@@ -16,6 +16,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "common/base/clock.h"
+#include "common/drafting/suffix.h"
 #include "common/metrics/metrics.h"
 #include "common/model/engine.h"
 #include "common/rpc/channel.h"
@@ -45,8 +46,12 @@ inline bool WaitUntil(const std::function<bool()>& condition,
 // A verifier on a port of its own, over any engine.
 class VerifierHarness {
  public:
-  explicit VerifierHarness(Engine* engine, EngineThreadOptions options = {})
-      : metrics_(&registry_), thread_(engine, options, &clock_, &metrics_) {
+  explicit VerifierHarness(
+      Engine* engine,
+      EngineThreadOptions options = {},
+      std::unique_ptr<SuffixDrafter> local_drafter = nullptr)
+      : metrics_(&registry_),
+        thread_(engine, options, &clock_, &metrics_, std::move(local_drafter)) {
     const StepCost costs[] = {{1, 16, absl::Microseconds(10)},
                               {4, 16, absl::Microseconds(20)}};
     auto service = VerifierServiceImpl::Create(*engine, costs, &thread_);

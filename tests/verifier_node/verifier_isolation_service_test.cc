@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <random>
 #include <string>
@@ -50,6 +51,20 @@ std::vector<BadMessage> BadOpens() {
       {"event", false, [](auto* r) { r->Clear(); }},
       {"event", false, [](auto* r) { *r = TuneRequest(0, std::nullopt); }},
       {"event", false, [](auto* r) { *r = ProposalRequest(4, 4, {7}); }},
+      {"local_run_length", false, open([](auto* o) {
+         o->set_local_run_length(33);
+       })},
+      {"local_run_length", false, open([](auto* o) {
+         o->set_local_run_length(-1);
+       })},
+      {"local_enough", false, open([](auto* o) { o->set_local_enough(-1); })},
+      {"local_enough", false, open([](auto* o) {
+         o->set_local_enough(std::numeric_limits<float>::quiet_NaN());
+       })},
+      {"patience", false, open([](auto* o) {
+         o->set_rule(v1::ACCEPTANCE_RULE_RATIO);
+         o->set_local_run_length(4);
+       })},
       {"tokens", false, open([](auto* o) { o->clear_tokens(); })},
       {"tokens", false, open([](auto* o) { o->set_tokens(1, -1); })},
       {"tokens", false, open([](auto* o) { o->set_tokens(1, 64); })},
@@ -147,6 +162,9 @@ std::vector<BadMessage> BadFollowers() {
       {"max_draft_rows",
        true,
        [](auto* r) { r->mutable_tune()->set_max_draft_rows(257); }},
+      {"local_enough",
+       true,
+       [](auto* r) { r->mutable_tune()->set_local_enough(-0.1f); }},
   };
 }
 

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "common/drafting/suffix.h"
 #include "common/metrics/names.h"
 #include "common/rpc/convert.h"
 #include "common/text/tokenizer.h"
@@ -47,6 +48,7 @@ TEST(VerifierServiceTest, TellsItsModelAndTokenizer) {
   EXPECT_EQ(message.model().max_model_len(), 4096);
   EXPECT_EQ(message.model().max_num_sequences(), 7);
   EXPECT_EQ(message.model().max_queued_sequences(), 21);
+  EXPECT_EQ(message.model().local_drafter(), "");
   EXPECT_THAT(message.model().eos_token_ids(), ElementsAre(FakeEngine::kEos));
   const auto tokenizer = Tokenizer::Create(engine.tokenizer_model());
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
@@ -272,6 +274,74 @@ TEST(VerifierServiceTest, CommitsNothingBeyondItsCredit) {
   client.Send(TuneRequest(std::nullopt, 100));
   EXPECT_TRUE(client.Drain().ok());
   EXPECT_EQ(client.tokens(), engine.Continue(Prompt(), 20));
+}
+
+TEST(VerifierServiceTest, DraftsForItself) {
+  FakeEngine engine;
+  VerifierHarness verifier(&engine, {}, *SuffixDrafter::Create({}));
+  {
+    grpc::ClientContext context;
+    const auto reader = verifier.stub()->GetModel(&context, {});
+    v1::GetModelResponse message;
+    ASSERT_TRUE(reader->Read(&message));
+    EXPECT_EQ(message.model().local_drafter(), "suffix");
+    context.TryCancel();
+    while (reader->Read(&message)) {
+    }
+    reader->Finish();
+  }
+  // In lock-step each step verifies all that was found.
+  v1::DecodeRequest open = OpenRequest(Prompt(), 30, -1);
+  open.mutable_open()->set_local_run_length(4);
+  {
+    // The first time it finds little, so it must not wait.
+    v1::DecodeRequest first = open;
+    first.mutable_open()->set_patience_us(0);
+    DecodeClient client(verifier.stub());
+    client.Send(first);
+    EXPECT_TRUE(client.Drain().ok());
+  }
+  DecodeClient client(verifier.stub());
+  client.Send(open);
+  bool expected = false;
+  int num_accepted = 0;
+  while (const auto response = client.Read()) {
+    if (client.num_responses() > 1) {
+      EXPECT_EQ(response->local(), expected);
+    }
+    expected = response->local_next();
+    if (response->local()) num_accepted += response->num_accepted();
+  }
+  EXPECT_TRUE(client.Drain().ok());
+  EXPECT_EQ(client.tokens(), engine.Continue(Prompt(), 30));
+  EXPECT_GT(num_accepted, 15);
+  EXPECT_GE(verifier.Metric(metric::kNumAcceptedTokens), num_accepted);
+}
+
+TEST(VerifierServiceTest, ATuneSaysWhatLocalDraftIsEnough) {
+  FakeEngine engine;
+  VerifierHarness verifier(&engine, {}, *SuffixDrafter::Create({}));
+  v1::DecodeRequest open = OpenRequest(Prompt(), 30, 0);
+  open.mutable_open()->set_local_run_length(4);
+  {
+    DecodeClient client(verifier.stub());
+    client.Send(open);
+    EXPECT_TRUE(client.Drain().ok());
+  }
+  // Nothing is ever enough, so it waits, although it has found something.
+  open.mutable_open()->set_local_enough(100);
+  open.mutable_open()->set_patience_us(-1);
+  const int64_t num_passes = engine.num_passes();
+  DecodeClient client(verifier.stub());
+  client.Send(open);
+  ASSERT_TRUE(WaitUntil([&] { return engine.num_passes() > num_passes; }));
+  absl::SleepFor(absl::Milliseconds(20));
+  EXPECT_EQ(engine.num_passes(), num_passes + 1);
+  v1::DecodeRequest tune;
+  tune.mutable_tune()->set_local_enough(0);
+  client.Send(tune);
+  EXPECT_TRUE(client.Drain().ok());
+  EXPECT_EQ(client.tokens(), engine.Continue(Prompt(), 30));
 }
 
 TEST(VerifierServiceTest, GoesOnPlainlyAfterHalfClose) {

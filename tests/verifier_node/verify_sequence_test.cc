@@ -147,7 +147,23 @@ INSTANTIATE_TEST_SUITE_P(
                 "max_draft_rows must be in [0, 256], got 257"},
         BadOpen{"NegativeRows",
                 [](VerifyParams* p) { p->max_draft_rows = -1; },
-                "max_draft_rows must be in [0, 256], got -1"}),
+                "max_draft_rows must be in [0, 256], got -1"},
+        BadOpen{"LocalRunTooLong",
+                [](VerifyParams* p) { p->local_run_length = 33; },
+                "local_run_length must be in [0, 32], got 33"},
+        BadOpen{"NegativeLocalRun",
+                [](VerifyParams* p) { p->local_run_length = -1; },
+                "local_run_length must be in [0, 32], got -1"},
+        BadOpen{"NegativeLocalEnough",
+                [](VerifyParams* p) { p->local_enough = -0.5f; },
+                "local_enough must be finite and at least 0, got -0.5"},
+        BadOpen{"RatioRuleThatWaitsInSpiteOfLocalDrafts",
+                [](VerifyParams* p) {
+                  p->rule = AcceptanceRule::kRatio;
+                  p->local_run_length = 4;
+                },
+                "patience must be 0 under the ratio rule with a "
+                "local_run_length"}),
     [](const testing::TestParamInfo<BadOpen>& bad) { return bad.param.name; });
 
 struct BadProposal {
