@@ -153,6 +153,10 @@ std::vector<std::string> VerifierArguments(const UpOptions& options,
     AddOption("--synthetic_vocab", options.synthetic_vocab, &arguments);
   } else {
     arguments.insert(arguments.end(), {"--model", model});
+    if (options.drafter == kNoDrafter) {
+      // Plain decoding was asked for.
+      arguments.insert(arguments.end(), {"--local_drafter", "none"});
+    }
   }
   AddOption("--max_model_len", options.max_model_len, &arguments);
   AddOption("--kv_cache_mib", options.kv_cache_mib, &arguments);
@@ -269,11 +273,6 @@ absl::StatusOr<UpPlan> MakeUpPlan(const UpOptions& asked,
     plan.has_http = true;
     plan.coordinator.arguments.insert(plan.coordinator.arguments.end(),
                                       {"--http", options.http});
-  }
-  if (options.drafter == kNoDrafter) {
-    // Plain decoding was asked for.
-    plan.coordinator.arguments.insert(plan.coordinator.arguments.end(),
-                                      {"--local_drafter", "none"});
   }
   SPECWIRE_RETURN_IF_ERROR(AddNodes(options, folder, options.model, &plan));
   return plan;

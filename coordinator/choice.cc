@@ -6,6 +6,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/base/logging.h"
+#include "common/drafting/drafter_names.h"
+#include "common/drafting/messages.h"
 #include "coordinator/wire.h"
 
 namespace specwire::coordinator {
@@ -18,38 +20,38 @@ absl::Status NotOk(const absl::Status& status, absl::string_view who) {
       absl::StrCat("the ", who, " ended the stream too early"));
 }
 
-// Whether a request's first drafter is to be the local one.
-bool BeginsLocal(const CheckedRequest& request,
-                 const SessionEnvironment& environment) {
-  if (environment.local_drafter == nullptr ||
-      !request.params.speculation.enabled ||
-      !MayDraftLocally(request.drafter)) {
-    return false;
-  }
-  if (request.drafter == kLocalDrafter) return true;
-  if (!environment.registry->ServesDrafter(
-          request.model->info.vocabulary_fingerprint, request.drafter)) {
-    return true;
-  }
-  // Under the ratio rule the text depends on what is drafted, so it shall not
-  // depend on other requests who drafts.
-  if (!request.drafter.empty() ||
-      request.params.speculation.rule == AcceptanceRule::kRatio) {
-    return false;
-  }
-  return environment.preference->TakesLocal(
-      request.model->info.model.model_digest);
+// Who drafts for a request: draft nodes, its verifier, or both.
+void ChooseDrafters(const CheckedRequest& request,
+                    const Registry& registry,
+                    RequestParams* params) {
+  if (!params->speculation.enabled) return;
+  const std::string& drafter = request.drafter;
+  const bool serves = drafter != kLocalDrafter &&
+                      registry.ServesDrafter(
+                          request.model->info.vocabulary_fingerprint, drafter);
+  // Who names a drafter wants its drafts and no others, and a request that
+  // fixes how it speculates wants one kind.
+  const bool local =
+      drafter == kLocalDrafter || (drafter == kLocalDrafterKind && !serves) ||
+      (drafter.empty() && (!serves || params->adapt.has_value()));
+  params->draft_nodes =
+      drafter != kLocalDrafter &&
+      !(local && params->speculation.rule == AcceptanceRule::kRatio);
+  if (!local) return;
+  params->local_run_length = params->speculation.fixed_run_length
+                                 ? params->speculation.run_length
+                                 : kMaxRunLength;
 }
 
 // The request's parameters, with what is known of the drafters.
 RequestParams WithStart(const CheckedRequest& request,
-                        const std::string& prior_name,
-                        SpeculationPriors* priors) {
+                        const SessionEnvironment& environment) {
   RequestParams params = request.params;
   if (params.adapt.has_value()) {
-    params.adapt =
-        priors->Start(request.model->info.model.model_digest, prior_name);
+    params.adapt = environment.priors->Start(
+        request.model->info.model.model_digest, request.drafter);
   }
+  ChooseDrafters(request, *environment.registry, &params);
   return params;
 }
 
@@ -61,11 +63,7 @@ Choice::Choice(const Context& context, int index)
       request_(*context.request),
       index_(index),
       reply_(context.request, context.metrics, context.arrival, index),
-      begins_local_(BeginsLocal(*context.request, *context.environment)),
-      prior_name_(begins_local_ ? std::string(kLocalDrafter)
-                                : context.request->drafter),
-      machine_(WithStart(
-                   *context.request, *prior_name_, context.environment->priors),
+      machine_(WithStart(*context.request, *context.environment),
                [this](int32_t token) { return reply_.Judge(token); }) {}
 
 Choice::~Choice() { environment_.timer->Cancel(timer_id_); }
@@ -133,15 +131,35 @@ void Choice::OnPromptLogprobs(const v1::PromptLogprobs& logprobs) {
 
 void Choice::CountFigures() {
   const SpeculationFigures& now = machine_.figures();
+  const auto add_to = [this](const std::string& drafter,
+                             std::optional<PairMetrics>* pair,
+                             Counter* PairMetrics::*counter,
+                             int64_t value) {
+    if (value == 0) return;
+    if (!pair->has_value()) {
+      *pair = context_.metrics->Pair(drafter, verifier_name_);
+    }
+    ((**pair).*counter)->Increment(static_cast<double>(value));
+  };
   const auto add =
-      [this](Counter* PairMetrics::*counter, int64_t value, int64_t* counted) {
-        if (value == *counted) return;
-        if (!pair_.has_value()) {
-          pair_ = context_.metrics->Pair(proposer_node_, verifier_name_);
-        }
-        ((*pair_).*counter)->Increment(static_cast<double>(value - *counted));
+      [&](Counter* PairMetrics::*counter, int64_t value, int64_t* counted) {
+        add_to(proposer_node_, &pair_, counter, value - *counted);
         *counted = value;
       };
+  // What the verifier drafted for itself is in the sums, but a pair of its own.
+  const auto add_split = [&](Counter* PairMetrics::*counter,
+                             int64_t value,
+                             int64_t* counted,
+                             int64_t local,
+                             int64_t* local_counted) {
+    add_to(kLocalDrafter, &local_pair_, counter, local - *local_counted);
+    add_to(proposer_node_,
+           &pair_,
+           counter,
+           (value - *counted) - (local - *local_counted));
+    *counted = value;
+    *local_counted = local;
+  };
   if (now.num_passes != counted_.num_passes) {
     context_.metrics->num_passes->Increment(
         static_cast<double>(now.num_passes - counted_.num_passes));
@@ -149,13 +167,21 @@ void Choice::CountFigures() {
   }
   context_.metrics->OnAccepted(static_cast<int>(
       now.num_accepted_draft_tokens - counted_.num_accepted_draft_tokens));
-  add(&PairMetrics::num_drafts, now.num_spec_steps, &counted_.num_spec_steps);
-  add(&PairMetrics::num_draft_tokens,
-      now.num_draft_tokens,
-      &counted_.num_draft_tokens);
-  add(&PairMetrics::num_accepted_tokens,
-      now.num_accepted_draft_tokens,
-      &counted_.num_accepted_draft_tokens);
+  add_split(&PairMetrics::num_drafts,
+            now.num_spec_steps,
+            &counted_.num_spec_steps,
+            now.num_local_steps,
+            &counted_.num_local_steps);
+  add_split(&PairMetrics::num_draft_tokens,
+            now.num_draft_tokens,
+            &counted_.num_draft_tokens,
+            now.num_local_draft_tokens,
+            &counted_.num_local_draft_tokens);
+  add_split(&PairMetrics::num_accepted_tokens,
+            now.num_accepted_draft_tokens,
+            &counted_.num_accepted_draft_tokens,
+            now.num_accepted_local_draft_tokens,
+            &counted_.num_accepted_local_draft_tokens);
   add(&PairMetrics::num_overlapped_tokens,
       now.num_overlapped_tokens,
       &counted_.num_overlapped_tokens);

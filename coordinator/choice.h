@@ -15,8 +15,6 @@
 #include "common/base/timer.h"
 #include "common/rpc/stream.h"
 #include "coordinator/coordinator_metrics.h"
-#include "coordinator/drafter_preference.h"
-#include "coordinator/local_drafter.h"
 #include "coordinator/membership.h"
 #include "coordinator/registry.h"
 #include "coordinator/reply.h"
@@ -38,9 +36,6 @@ struct SessionEnvironment {
   CoordinatorMetrics* metrics = nullptr;
   SpeculationPriors* priors = nullptr;
   absl::Duration drafter_deadline;
-  DrafterPreference* preference = nullptr;
-  // Null: there is none.
-  LocalDrafter* local_drafter = nullptr;
   // For what takes too long for gRPC's threads; set by the service that owns
   // them.
   WorkerPool* workers = nullptr;
@@ -119,13 +114,8 @@ class Choice final {
   struct DrafterStream {
     // 0: none is open.
     int32_t source = 0;
-    // The local drafter has an entry like a node's.
     NodeInfo node;
-    // One of the two: to a draft node, or here.
     std::shared_ptr<ClientSender<v1::DraftRequest>> sender;
-    std::unique_ptr<LocalDraftStream> local;
-    // A worker will have it draft.
-    bool awaits_worker = false;
   };
   // A drafter's debt and when it is to be paid.
   struct Debt {
@@ -142,13 +132,8 @@ class Choice final {
   void OnDebtDue();
   void OnProposal(const Proposal& proposal);
 
-  // Carries out actions, and those that come of them, in order; then has the
-  // local drafter draft.
+  // Carries out actions, and those that come of them, in order.
   void Perform(std::vector<Action> actions);
-  // Tells the machine the next thing that the local drafter says; false if it
-  // says nothing, for now.
-  bool DraftLocally();
-  void OnWorker(int32_t source);
   void Do(const OpenVerifier& open);
   void Do(const SendProposal& send);
   void Do(const SendDecodeTune& tune);
@@ -162,13 +147,8 @@ class Choice final {
   void Do(const EmitTokens& emit);
   void Do(const FinishRequest& finish);
 
-  // Opens a stream to a draft node, or a local one; false if there is none to
-  // open.
+  // Opens a stream to a draft node; false if there is none to open.
   bool OpenDraftNode(const OpenDrafter& open);
-  bool OpenLocal(const OpenDrafter& open);
-  // The stream is of a draft node or of the local drafter, whose estimates go
-  // by the name given.
-  void NoteDrafterKind(const std::string& prior_name);
   // The open draft stream has ended by itself.
   void LoseDrafter(const absl::Status& status);
   // Why no verifier can be opened, `status` being what the registry says.
@@ -186,11 +166,6 @@ class Choice final {
   const CheckedRequest& request_;
   const int index_;
   Reply reply_;
-  // Its first drafter is to be the local one.
-  const bool begins_local_;
-  // Under which name the priors know the drafters that it has had; nothing if
-  // these were of both kinds, so that its estimates are of neither.
-  std::optional<std::string> prior_name_;
   RequestMachine machine_;
   bool ended_ = false;
 
@@ -214,8 +189,9 @@ class Choice final {
   std::string proposer_node_;
   std::string proposer_;
   std::string verifier_name_;
-  // Of proposer_node_ and verifier_name_, if set.
+  // Of proposer_node_ and verifier_name_, and of the latter alone, if set.
   std::optional<PairMetrics> pair_;
+  std::optional<PairMetrics> local_pair_;
   // Of the machine's figures, what the metrics have been told; the lists are
   // not kept.
   SpeculationFigures counted_;

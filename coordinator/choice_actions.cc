@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/base/logging.h"
+#include "common/drafting/drafter_names.h"
 #include "common/rpc/client_stream.h"
 #include "coordinator/choice.h"
 #include "coordinator/wire.h"
@@ -28,36 +29,6 @@ ClientStreamOptions NodeStreamOptions(absl::Time deadline) {
   options.limits.max_queued_messages = kMaxQueuedMessages;
   options.deadline = deadline;
   return options;
-}
-
-// The local drafter as if it were a node.
-NodeInfo LocalNode() {
-  NodeInfo node;
-  node.node_id = kLocalDrafter;
-  node.identity.name = kLocalDrafter;
-  node.drafter.emplace().name = kLocalDrafter;
-  return node;
-}
-
-// What a draft node is told; bans and the like are for those only that compute
-// with a model.
-LocalDraftOpen MakeLocalOpen(const CheckedRequest& request,
-                             const OpenDrafter& open,
-                             int choice) {
-  const RequestParams& params = request.params;
-  LocalDraftOpen local;
-  local.tokens = open.tokens;
-  local.prompt_length = static_cast<int>(params.prompt.size());
-  local.run_length = open.run_length;
-  local.window = open.window;
-  local.min_survival = open.min_survival;
-  local.params.sampling = params.sampling;
-  local.params.context.prompt_length = local.prompt_length;
-  local.params.choice = choice;
-  local.params.vocab_size = params.vocab_size;
-  local.params.rule = params.speculation.rule;
-  local.params.tenant_salt = request.cache_salt;
-  return local;
 }
 
 }  // namespace
@@ -131,37 +102,12 @@ void Choice::Perform(std::vector<Action> actions) {
   for (Action& action : actions) actions_.push_back(std::move(action));
   if (performing_) return;
   performing_ = true;
-  // The local drafter comes last: nobody waits for it who need not, and the
-  // machine hears of it in between two events, as of any drafter.
-  do {
-    while (!actions_.empty()) {
-      const Action action = std::move(actions_.front());
-      actions_.pop_front();
-      std::visit([this](const auto& wanted) { Do(wanted); }, action);
-    }
-  } while (DraftLocally());
+  while (!actions_.empty()) {
+    const Action action = std::move(actions_.front());
+    actions_.pop_front();
+    std::visit([this](const auto& wanted) { Do(wanted); }, action);
+  }
   performing_ = false;
-}
-
-bool Choice::DraftLocally() {
-  if (ended_ || drafter_.local == nullptr || drafter_.awaits_worker) {
-    return false;
-  }
-  absl::StatusOr<std::optional<Proposal>> next = drafter_.local->Next();
-  if (!next.ok()) {
-    LoseDrafter(next.status());
-    return true;
-  }
-  if (!next->has_value()) return false;
-  (*next)->source = drafter_.source;
-  OnProposal(**next);
-  return true;
-}
-
-void Choice::OnWorker(int32_t source) {
-  if (drafter_.source != source) return;
-  drafter_.awaits_worker = false;
-  Perform({});
 }
 
 absl::Status Choice::WhyNone(const absl::Status& status) const {
@@ -202,6 +148,7 @@ void Choice::Do(const OpenVerifier& open) {
   }
   verifier_name_ = verifier_.node.identity.name;
   pair_.reset();
+  local_pair_.reset();
   auto handler = std::make_shared<NodeHandler<v1::DecodeResponse>>(
       this,
       verifier_.number,
@@ -231,9 +178,7 @@ void Choice::Do(const SendDecodeTune& tune) {
 }
 
 void Choice::Do(const OpenDrafter& open) {
-  const bool opened = begins_local_ ? OpenLocal(open) || OpenDraftNode(open)
-                                    : OpenDraftNode(open) || OpenLocal(open);
-  if (opened) return;
+  if (OpenDraftNode(open)) return;
   Perform(machine_.OnDrafterClosed(
       open.source,
       absl::UnavailableError("no drafter that fits takes work"),
@@ -255,7 +200,6 @@ bool Choice::OpenDraftNode(const OpenDrafter& open) {
     }
     drafter_.node = *std::move(node);
   }
-  NoteDrafterKind(request_.drafter);
   drafter_.source = open.source;
   auto handler =
       std::make_shared<NodeHandler<v1::DraftResponse>>(this,
@@ -273,63 +217,23 @@ bool Choice::OpenDraftNode(const OpenDrafter& open) {
   return true;
 }
 
-bool Choice::OpenLocal(const OpenDrafter& open) {
-  if (environment_.local_drafter == nullptr ||
-      !MayDraftLocally(request_.drafter) ||
-      lost_drafters_.contains(kLocalDrafter)) {
-    return false;
-  }
-  absl::StatusOr<std::unique_ptr<LocalDraftStream>> stream =
-      environment_.local_drafter->Open(MakeLocalOpen(request_, open, index_));
-  if (!stream.ok()) {
-    SPECWIRE_LOG(Debug,
-                 "request ",
-                 request_.request_id,
-                 ": no local drafts: ",
-                 stream.status().message());
-    return false;
-  }
-  NoteDrafterKind(kLocalDrafter);
-  drafter_.source = open.source;
-  drafter_.node = LocalNode();
-  drafter_.local = *std::move(stream);
-  if (drafter_.local->has_long_text()) {
-    // The strand's tasks run where they are posted, mostly.
-    drafter_.awaits_worker = environment_.workers->Post(
-        [host = context_.host->shared_from_this(), this, source = open.source] {
-          host->Post([this, source] { OnWorker(source); });
-        });
-  }
-  return true;
-}
-
-void Choice::NoteDrafterKind(const std::string& prior_name) {
-  if (prior_name_ != prior_name) prior_name_.reset();
-}
-
 void Choice::Do(const SendCommit& commit) {
   if (drafter_.source != commit.source) return;
-  if (drafter_.local != nullptr) {
-    drafter_.local->OnCommit(commit.position, commit.tokens);
-  } else if (drafter_.sender != nullptr) {
+  if (drafter_.sender != nullptr) {
     drafter_.sender->Send(MakeDraftCommit(commit));
   }
 }
 
 void Choice::Do(const SendRewind& rewind) {
   if (drafter_.source != rewind.source) return;
-  if (drafter_.local != nullptr) {
-    drafter_.local->OnRewind(rewind.position);
-  } else if (drafter_.sender != nullptr) {
+  if (drafter_.sender != nullptr) {
     drafter_.sender->Send(MakeDraftRewind(rewind));
   }
 }
 
 void Choice::Do(const SendDraftTune& tune) {
   if (drafter_.source != tune.source) return;
-  if (drafter_.local != nullptr) {
-    drafter_.local->OnTune(tune.run_length, tune.window, tune.min_survival);
-  } else if (drafter_.sender != nullptr) {
+  if (drafter_.sender != nullptr) {
     drafter_.sender->Send(MakeDraftTune(tune));
   }
 }
@@ -374,11 +278,9 @@ void Choice::Do(const FinishRequest& finish) {
   CountFigures();
   ended_ = true;
   const std::optional<SpeculationEstimates> estimates = machine_.estimates();
-  // Else drafts were of both kinds, and say nothing of either.
-  const bool tells = estimates.has_value() && prior_name_.has_value();
-  if (tells) {
+  if (estimates.has_value()) {
     environment_.priors->Report(
-        request_.model->info.model.model_digest, *prior_name_, *estimates);
+        request_.model->info.model.model_digest, request_.drafter, *estimates);
   }
   debt_.reset();
   environment_.timer->Cancel(timer_id_);
@@ -386,15 +288,12 @@ void Choice::Do(const FinishRequest& finish) {
     context_.host->OnEnded(index_, finish.status, std::nullopt);
     return;
   }
+  // Who has drafted: a draft node's name says more.
+  const bool local = machine_.figures().num_local_draft_tokens > 0;
   v1::GenerateResponse finished =
-      reply_.Finished(finish, machine_.figures(), proposer_);
-  if (tells && request_.drafter.empty()) {
-    environment_.preference->Report(
-        request_.model->info.model.model_digest,
-        *prior_name_ == kLocalDrafter,
-        reply_.num_tokens(),
-        absl::Milliseconds(finished.finished().timings().generation_time_ms()));
-  }
+      reply_.Finished(finish,
+                      machine_.figures(),
+                      proposer_.empty() && local ? kLocalDrafter : proposer_);
   context_.host->OnEnded(index_, finish.status, std::move(finished));
 }
 

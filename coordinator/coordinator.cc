@@ -24,21 +24,16 @@ constexpr absl::Duration kMostStallPeriod = absl::Seconds(5);
 absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Start(
     const CoordinatorOptions& options) {
   SPECWIRE_RETURN_IF_ERROR(ValidateOptions(options));
-  SPECWIRE_ASSIGN_OR_RETURN(std::unique_ptr<LocalDrafter> local_drafter,
-                            LocalDrafter::Create(options.local_drafter));
-  std::unique_ptr<Coordinator> coordinator(
-      new Coordinator(options, std::move(local_drafter)));
+  std::unique_ptr<Coordinator> coordinator(new Coordinator(options));
   SPECWIRE_RETURN_IF_ERROR(coordinator->Listen());
   return coordinator;
 }
 
-Coordinator::Coordinator(const CoordinatorOptions& options,
-                         std::unique_ptr<LocalDrafter> local_drafter)
+Coordinator::Coordinator(const CoordinatorOptions& options)
     : options_(options),
       metrics_registry_(MetricLabels{{metric::kNodeRole, "coordinator"}}),
       metrics_(&metrics_registry_),
-      registry_(RegistryOptions{.max_silence = options.max_silence}),
-      local_drafter_(std::move(local_drafter)) {
+      registry_(RegistryOptions{.max_silence = options.max_silence}) {
   membership_ =
       std::make_unique<Membership>(options_, &registry_, &catalog_, [this] {
         generation_->OnDrafterAvailable();
@@ -48,9 +43,7 @@ Coordinator::Coordinator(const CoordinatorOptions& options,
                                           &timer_,
                                           &metrics_,
                                           &priors_,
-                                          options_.drafter_deadline,
-                                          &preference_,
-                                          local_drafter_.get()};
+                                          options_.drafter_deadline};
   generation_ =
       std::make_unique<GenerationService>(options_, environment, &catalog_);
   cluster_ = std::make_unique<ClusterService>(

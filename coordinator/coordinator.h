@@ -15,9 +15,7 @@
 #include "common/rpc/server.h"
 #include "coordinator/cluster_service.h"
 #include "coordinator/coordinator_metrics.h"
-#include "coordinator/drafter_preference.h"
 #include "coordinator/generation_service.h"
-#include "coordinator/local_drafter.h"
 #include "coordinator/membership.h"
 #include "coordinator/model_catalog.h"
 #include "coordinator/options.h"
@@ -55,8 +53,7 @@ class Coordinator {
   absl::Status Shutdown(absl::Duration grace);
 
  private:
-  Coordinator(const CoordinatorOptions& options,
-              std::unique_ptr<LocalDrafter> local_drafter);
+  explicit Coordinator(const CoordinatorOptions& options);
   absl::Status Listen();
   void AddNodeGauges();
   HealthReport Health() const;
@@ -75,9 +72,6 @@ class Coordinator {
   Registry registry_;
   ModelCatalog catalog_;
   SpeculationPriors priors_;
-  DrafterPreference preference_;
-  // Null: there is none.
-  const std::unique_ptr<LocalDrafter> local_drafter_;
   // Destroyed when sessions and membership, which use it or call it, are gone.
   TimerThread timer_;
   std::unique_ptr<GenerationService> generation_;

@@ -8,6 +8,7 @@
 #include "absl/time/clock.h"
 #include "common/base/retry_delay.h"
 #include "common/base/status_macros.h"
+#include "common/drafting/drafter_names.h"
 #include "common/rpc/convert.h"
 #include "common/rpc/server_stream.h"
 #include "common/rpc/status.h"
@@ -119,7 +120,7 @@ std::shared_ptr<WriterHandler> GenerationService::StartSession(
   RequestDefaults defaults;
   defaults.speculation = options_.speculation;
   defaults.credit = options_.credit;
-  defaults.drafters = DrafterNames((*model)->info.vocabulary_fingerprint);
+  defaults.drafters = DrafterNames((*model)->info);
   // A copy: the call, and its request with it, may end before a worker comes to
   // it.
   const bool queued = workers_.Post(
@@ -136,10 +137,12 @@ std::shared_ptr<WriterHandler> GenerationService::StartSession(
 }
 
 std::vector<std::string> GenerationService::DrafterNames(
-    const std::string& vocabulary_fingerprint) const {
+    const VerifierInfo& info) const {
   std::vector<std::string> names =
-      environment_.registry->DrafterNames(vocabulary_fingerprint);
-  if (environment_.local_drafter == nullptr) return names;
+      environment_.registry->DrafterNames(info.vocabulary_fingerprint);
+  if (!environment_.registry->DraftsLocally(info.model.model_digest)) {
+    return names;
+  }
   for (const char* name : {kLocalDrafterKind, kLocalDrafter}) {
     if (std::find(names.begin(), names.end(), name) == names.end()) {
       names.emplace_back(name);

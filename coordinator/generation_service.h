@@ -85,8 +85,7 @@ class GenerationService final : public v1::GenerationService::CallbackService {
       const v1::GenerateRequest& request,
       Sender sender);
   // The names by which requests may ask for a drafter that fits.
-  std::vector<std::string> DrafterNames(
-      const std::string& vocabulary_fingerprint) const;
+  std::vector<std::string> DrafterNames(const VerifierInfo& info) const;
   std::shared_ptr<Session> MakeSession(Session::Call call);
   std::vector<std::shared_ptr<Session>> Sessions();
   // Runs `work` on a worker and finishes the call with its result.

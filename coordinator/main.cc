@@ -73,10 +73,6 @@ void AddFlags(CLI::App* app, Flags* flags) {
   add("--drafter_deadline",
       &flags->drafter_deadline_s,
       "seconds after which a silent drafter is taken for lost");
-  add("--local_drafter",
-      &options->local_drafter,
-      "what the coordinator drafts with by itself, for requests that no draft "
-      "node serves or serves better: suffix, or none");
   add("--max_requests",
       &options->max_concurrent_requests,
       "requests at once; one more is refused");
@@ -151,8 +147,6 @@ absl::Status Serve(const CoordinatorOptions& options, int rpc_threads) {
                absl::FormatDuration(options.speculation.patience),
                ", drafter_deadline ",
                absl::FormatDuration(options.drafter_deadline),
-               ", local_drafter ",
-               options.local_drafter,
                ", max_requests ",
                options.max_concurrent_requests,
                ", credit ",

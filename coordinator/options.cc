@@ -44,12 +44,6 @@ absl::Status ValidateOptions(const CoordinatorOptions& options) {
   }
   SPECWIRE_RETURN_IF_ERROR(
       CheckPositive("drafter_deadline", options.drafter_deadline));
-  if (options.local_drafter != "suffix" && options.local_drafter != "none") {
-    return absl::InvalidArgumentError(
-        absl::StrCat("local_drafter: \"",
-                     options.local_drafter,
-                     "\" is unknown; must be suffix or none"));
-  }
   SPECWIRE_RETURN_IF_ERROR(
       CheckRange("max_requests", options.max_concurrent_requests, 1, 65536));
   SPECWIRE_RETURN_IF_ERROR(CheckRange("credit", options.credit, 1, 65536));

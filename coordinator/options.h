@@ -32,8 +32,6 @@ struct CoordinatorOptions {
   SpeculationDefaults speculation;
   // A drafter that owes an answer for longer is taken for lost.
   absl::Duration drafter_deadline = absl::Seconds(2);
-  // What the coordinator drafts with by itself: "suffix", or "none".
-  std::string local_drafter = "suffix";
 
   // Generate calls at once; more are refused.
   int max_concurrent_requests = 8192;

@@ -10,7 +10,7 @@
 #include "common/base/host_port.h"
 #include "common/base/logging.h"
 #include "common/base/status_macros.h"
-#include "coordinator/local_drafter.h"
+#include "common/drafting/drafter_names.h"
 
 namespace specwire::coordinator {
 namespace {

@@ -121,6 +121,8 @@ class Registry {
   // empty: any.
   bool ServesDrafter(const std::string& vocabulary_fingerprint,
                      const std::string& drafter) const;
+  // Whether a verifier of a model takes work that drafts for itself.
+  bool DraftsLocally(const std::string& model_digest) const;
   // Whether AcquireDrafter may return a synthetic drafter; `drafter` empty:
   // any.
   bool HasSyntheticDrafter(const std::string& vocabulary_fingerprint,

@@ -213,6 +213,14 @@ int Registry::CountVerifiers(const std::string& model_digest) const {
   return ServedModel(model_digest).num_verifiers;
 }
 
+bool Registry::DraftsLocally(const std::string& model_digest) const {
+  MutexLock lock(&mutex_);
+  return std::any_of(nodes_.begin(), nodes_.end(), [&](const auto& entry) {
+    const NodeInfo& info = entry.second.info;
+    return Serves(info, model_digest) && info.verifier->drafts_locally;
+  });
+}
+
 std::vector<std::string> Registry::DrafterNames(
     const std::string& vocabulary_fingerprint) const {
   MutexLock lock(&mutex_);

@@ -85,7 +85,11 @@ RequestMachine::RequestMachine(RequestParams params, TokenJudge judge)
                           .window = settings.window,
                           .fixed_window = settings.fixed_window,
                           .patience = settings.patience});
-    withholding_ = !control_->drafting();
+    // Until a few commits have come.
+    withholding_ = true;
+    if (params_.local_run_length > 0) {
+      local_enough_ = control_->settings().local_enough;
+    }
   }
   patience_ =
       params_.speculation.enabled ? WantedPatience() : absl::ZeroDuration();
@@ -110,7 +114,7 @@ std::vector<Action> RequestMachine::Start() {
     Finish(absl::OkStatus(), FinishReason::kLength, std::nullopt, &actions);
     return actions;
   }
-  if (params_.speculation.enabled && !withholding_) {
+  if (params_.speculation.enabled && params_.draft_nodes && !withholding_) {
     OpenNextDrafter(&actions);
   }
   OpenVerifierStream(&actions);
@@ -163,9 +167,10 @@ std::vector<Action> RequestMachine::OnCommit(const Commit& commit,
     if (commit.finish == FinishReason::kNone) {
       const absl::Duration before = patience_;
       TellDrafter(commit, added.size(), &actions);
-      Adapt(added.size(), &actions);
+      Adapt(commit, added.size(), &actions);
       answered_ = false;
-      due_patience_ = drafter_open_ && drafter_.num_outstanding() == 0
+      drafter_idle_ = !drafter_open_ || told_ < log_.size();
+      due_patience_ = !drafter_idle_ && drafter_.num_outstanding() == 0
                           ? std::min(before, patience_)
                           : absl::ZeroDuration();
     }
@@ -244,9 +249,16 @@ absl::Status RequestMachine::CheckCommitCounts(const Commit& commit,
                                             commit.num_proposed,
                                             " proposed"));
   }
+  if (commit.local && commit.num_proposed > params_.local_run_length) {
+    return absl::InternalError(absl::StrCat("the verifier's commit claims ",
+                                            commit.num_proposed,
+                                            " local draft tokens, more than ",
+                                            params_.local_run_length));
+  }
   const DecodeCounters& now = commit.counters;
   const int64_t verified =
-      verified_tokens_ + (num_new > 0 ? commit.num_proposed : 0);
+      verified_tokens_ +
+      (num_new > 0 && !commit.local ? commit.num_proposed : 0);
   if (now.overlapped < counters_.overlapped || now.stale < counters_.stale ||
       now.trimmed < counters_.trimmed || now.overlapped > sent_tokens_ ||
       now.stale > sent_tokens_ || now.trimmed > sent_tokens_ ||
@@ -263,7 +275,15 @@ void RequestMachine::CountPass(const Commit& commit,
                                int first,
                                int num_accepted) {
   ++figures_.num_passes;
-  verified_tokens_ += commit.num_proposed;
+  if (!commit.local) {
+    verified_tokens_ += commit.num_proposed;
+  } else if (commit.num_proposed > 0) {
+    // Nobody has seen them before.
+    figures_.num_drafted_tokens += commit.num_proposed;
+    ++figures_.num_local_steps;
+    figures_.num_local_draft_tokens += commit.num_proposed;
+    figures_.num_accepted_local_draft_tokens += num_accepted;
+  }
   figures_.num_draft_tokens += commit.num_proposed;
   figures_.num_accepted_draft_tokens += num_accepted;
   if (commit.num_proposed > 0) {
@@ -338,8 +358,14 @@ void RequestMachine::OpenVerifierStream(Actions* actions) {
   sent_tokens_ = 0;
   verified_tokens_ = 0;
   counters_ = {};
-  actions->push_back(OpenVerifier{
-      log_, source_, ToInt32(decode_until_), patience_, MaxDraftRows()});
+  actions->push_back(
+      OpenVerifier{log_,
+                   source_,
+                   ToInt32(decode_until_),
+                   patience_,
+                   MaxDraftRows(),
+                   params_.speculation.enabled ? params_.local_run_length : 0,
+                   local_enough_});
   due_patience_ = absl::ZeroDuration();
 }
 
@@ -358,6 +384,7 @@ void RequestMachine::ReopenVerifier(Actions* actions) {
     drafter_open_ = false;
     actions->push_back(CloseDrafter{source_, /*lost=*/false});
   } else if (drafter_open_) {
+    CatchUp(actions);
     const int32_t length = static_cast<int32_t>(log_.size());
     actions->push_back(SendRewind{source_, length});
     drafter_.OnRewind(length);

@@ -49,6 +49,11 @@ struct RequestParams {
   std::vector<int32_t> stop_token_ids;
   bool ignore_eos = false;
   SpeculationSettings speculation;
+  // Who drafts, if anybody does: draft nodes, and the verifier for itself,
+  // which looks up at most so many tokens a pass; 0: it does not. Under the
+  // ratio rule one of the two.
+  bool draft_nodes = true;
+  int local_run_length = 0;
   // Set: how to draft, if at all, and when to wait for drafts is decided from
   // how they fare; `speculation.patience` is then the most that a step waits.
   // Not under the ratio rule.
@@ -84,6 +89,11 @@ struct SpeculationFigures {
   // those that made such tokens worthless.
   int64_t num_ahead_hits = 0;
   int64_t num_ahead_misses = 0;
+  // Of the steps, draft tokens and accepted ones: those of drafts that the
+  // verifier looked up for itself.
+  int64_t num_local_steps = 0;
+  int64_t num_local_draft_tokens = 0;
+  int64_t num_accepted_local_draft_tokens = 0;
   // Most tokens that a drafter was asked for in one proposal; 0: none was.
   int longest_run_length = 0;
   // Expected rate of tokens against plain decoding, averaged over passes; 0 if
@@ -104,6 +114,8 @@ struct OpenVerifier {
   int decode_until = 0;
   absl::Duration patience;
   int max_draft_rows = 0;
+  int local_run_length = 0;
+  float local_enough = 0;
 };
 struct SendProposal {
   Proposal proposal;
@@ -111,6 +123,7 @@ struct SendProposal {
 struct SendDecodeTune {
   std::optional<absl::Duration> patience;
   std::optional<int> decode_until;
+  std::optional<float> local_enough;
 };
 // Open a Draft stream, numbered `source`, on a draft node, not one of those
 // lost before; answer with OnDrafterClosed if there is none.
@@ -271,12 +284,15 @@ class RequestMachine {
   void TakeCounters(const DecodeCounters& counters);
   // Times of a pass, not the one that a prompt was computed in.
   void TimePass(const Commit& commit, const PassTimes& times);
-  // Tells the drafter, unless it is left alone, of a commit, of which the last
-  // `size` tokens of the log were new.
+  // Tells the drafter, unless it is left alone or the next step has no use for
+  // a proposal, of a commit, of which the last `size` tokens of the log were
+  // new.
   void TellDrafter(const Commit& commit, size_t size, Actions* actions);
   // Takes a pass into account: begins or ends to leave the drafter alone,
   // changes its settings and patience.
-  void Adapt(size_t size, Actions* actions);
+  void Adapt(const Commit& commit, size_t size, Actions* actions);
+  // Tells the drafter of what was kept from it.
+  void CatchUp(Actions* actions);
   // Settings that control has chosen since the drafter was told.
   void TuneDrafter(Actions* actions);
   // What control says of a proposal's answer.
@@ -296,6 +312,10 @@ class RequestMachine {
   // The current drafter was lost, its stream is closed.
   void ReplaceDrafter(Actions* actions);
   void SetPatience(absl::Duration patience, Actions* actions);
+  // The same with what a local draft must be expected to bring.
+  void SetWaiting(absl::Duration patience,
+                  float local_enough,
+                  Actions* actions);
   // Arms a timer if the drafter has come to owe something new.
   void ArmTimer(Actions* actions);
   void Finish(const absl::Status& status,
@@ -316,6 +336,7 @@ class RequestMachine {
   bool committed_here_ = false;
   int verifiers_lost_ = 0;
   absl::Duration patience_;
+  float local_enough_ = 0;
   int64_t decode_until_ = 0;
   // Draft tokens that it was sent, verified and reported.
   int64_t sent_tokens_ = 0;
@@ -343,11 +364,14 @@ class RequestMachine {
   absl::Duration due_patience_;
   // The drafter has spoken since the latest commit, with nothing outstanding.
   bool answered_ = false;
+  // It has had nothing to do since, so the next pass is not slowed by it.
+  bool drafter_idle_ = true;
   // Plain steps that waited for nothing, and their time.
   int64_t num_plain_steps_ = 0;
   absl::Duration plain_time_;
-  // Sum over passes.
-  double predicted_ = 0;
+  // Tokens, and the time that was predicted for them in plain passes.
+  double predicted_tokens_ = 0;
+  double predicted_time_ = 0;
 };
 
 }  // namespace specwire::coordinator

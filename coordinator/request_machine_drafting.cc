@@ -14,6 +14,10 @@ namespace {
 
 // Drafters that a request may lose before it stays plain.
 constexpr int kMaxDraftersLost = 8;
+// Commits before an adapting request opens a drafter: reading the prompt is not
+// to delay the first token where both share a machine, and the passes until
+// then show what one takes that no drafter slows.
+constexpr size_t kCommitsBeforeDrafter = 2;
 // An answer that is later than so many passes is no later for control.
 constexpr size_t kMostLag = 16;
 
@@ -110,14 +114,16 @@ void RequestMachine::ObserveAnswer(const Proposal& proposal,
 }
 
 void RequestMachine::TimePass(const Commit& commit, const PassTimes& times) {
-  if (commit.num_proposed == 0 && due_patience_ == absl::ZeroDuration() &&
-      patience_ == absl::ZeroDuration()) {
+  if (commit.num_proposed == 0 && drafter_idle_) {
     // A verifier that waits for credit, or for others, is none the slower.
     plain_time_ += times.verify + std::min(times.wait, times.verify / 4);
     ++num_plain_steps_;
   }
   if (!control_.has_value()) return;
   control_->OnPass({.num_proposed = commit.num_proposed,
+                    .num_committed = static_cast<int>(commit.tokens.size()),
+                    .local = commit.local,
+                    .alone = drafter_idle_,
                     .verify = times.verify,
                     .wait = times.wait,
                     .patience = due_patience_,
@@ -130,14 +136,10 @@ void RequestMachine::TellDrafter(const Commit& commit,
   if (!drafter_open_) return;
   const int outstanding = drafter_.num_outstanding();
   DrafterView::Comparison comparison;
-  if (withholding_) {
+  if (withholding_ || (commit.local_next && control_.has_value())) {
     comparison = drafter_.OnWithheld(log_, size);
   } else {
-    const auto begin = log_.end() - static_cast<std::ptrdiff_t>(size);
-    actions->push_back(SendCommit{source_,
-                                  static_cast<int32_t>(log_.size() - size),
-                                  {begin, log_.end()}});
-    told_ = log_.size();
+    CatchUp(actions);
     comparison = drafter_.OnCommit(log_, size);
     ArmTimer(actions);
   }
@@ -152,20 +154,34 @@ void RequestMachine::TellDrafter(const Commit& commit,
   }
 }
 
-void RequestMachine::Adapt(size_t size, Actions* actions) {
+void RequestMachine::CatchUp(Actions* actions) {
+  if (told_ >= log_.size()) return;
+  const auto begin = log_.begin() + static_cast<std::ptrdiff_t>(told_);
+  actions->push_back(
+      SendCommit{source_, static_cast<int32_t>(told_), {begin, log_.end()}});
+  told_ = log_.size();
+}
+
+void RequestMachine::Adapt(const Commit& commit,
+                           size_t size,
+                           Actions* actions) {
   if (!control_.has_value()) return;
   commit_ends_.push_back(static_cast<int>(log_.size()));
-  predicted_ += control_->predicted_speedup();
-  figures_.predicted_speedup =
-      predicted_ / static_cast<double>(commit_ends_.size());
+  double speedup = 1;
+  if (commit.local) {
+    speedup = control_->local_speedup();
+  } else if (drafter_open_ && !withholding_) {
+    speedup = control_->predicted_speedup();
+  }
+  predicted_tokens_ += static_cast<double>(size);
+  predicted_time_ += static_cast<double>(size) / speedup;
+  figures_.predicted_speedup = predicted_tokens_ / predicted_time_;
   control_->OnCommitted(static_cast<int>(size));
-  if (withholding_ && control_->drafting()) {
+  if (withholding_ && control_->drafting() && params_.draft_nodes &&
+      commit_ends_.size() >= kCommitsBeforeDrafter) {
     withholding_ = false;
     if (drafter_open_) {
-      const auto begin = log_.begin() + static_cast<std::ptrdiff_t>(told_);
-      actions->push_back(SendCommit{
-          source_, static_cast<int32_t>(told_), {begin, log_.end()}});
-      told_ = log_.size();
+      CatchUp(actions);
       drafter_.OnResumed(static_cast<int>(log_.size()));
       ArmTimer(actions);
     } else if (drafters_lost_ <= kMaxDraftersLost) {
@@ -176,11 +192,14 @@ void RequestMachine::Adapt(size_t size, Actions* actions) {
   }
   TuneDrafter(actions);
   // Without a drafter there is nothing to wait for.
-  if (drafter_open_ || withholding_) SetPatience(WantedPatience(), actions);
+  SetWaiting(
+      drafter_open_ || withholding_ ? WantedPatience() : absl::ZeroDuration(),
+      params_.local_run_length > 0 ? control_->settings().local_enough : 0,
+      actions);
 }
 
 void RequestMachine::TuneDrafter(Actions* actions) {
-  if (!drafter_open_ || withholding_) return;
+  if (!drafter_open_ || told_ < log_.size()) return;
   const ChosenSettings& wanted = control_->settings();
   SendDraftTune tune;
   tune.source = source_;
@@ -203,6 +222,7 @@ void RequestMachine::TuneDrafter(Actions* actions) {
 }
 
 absl::Duration RequestMachine::WantedPatience() const {
+  if (withholding_ || !params_.draft_nodes) return absl::ZeroDuration();
   return control_.has_value() ? control_->settings().patience
                               : params_.speculation.patience;
 }
@@ -252,12 +272,18 @@ void RequestMachine::ReplaceDrafter(Actions* actions) {
 }
 
 void RequestMachine::SetPatience(absl::Duration patience, Actions* actions) {
-  if (patience == patience_) {
-    return;
-  }
-  patience_ = patience;
+  SetWaiting(patience, local_enough_, actions);
+}
+
+void RequestMachine::SetWaiting(absl::Duration patience,
+                                float local_enough,
+                                Actions* actions) {
   SendDecodeTune tune;
-  tune.patience = patience;
+  if (patience != patience_) tune.patience = patience;
+  if (local_enough != local_enough_) tune.local_enough = local_enough;
+  if (!tune.patience.has_value() && !tune.local_enough.has_value()) return;
+  patience_ = patience;
+  local_enough_ = local_enough;
   actions->push_back(tune);
 }
 

@@ -23,6 +23,7 @@ constexpr double kGrowsWeight = 1.0 / 32;
 constexpr double kLongerWeight = 1.0 / 16;
 constexpr double kInTimeWeight = 1.0 / 8;
 constexpr double kWholeWeight = 1.0 / 32;
+constexpr double kLocalWeight = 1.0 / 64;
 // Trials that what others have seen counts for, and what was seen before a
 // pause.
 constexpr double kTrialsOfPrior = 12;
@@ -47,6 +48,10 @@ constexpr double kTie = 0.002;
 // How far off a cut must be to be moved.
 constexpr float kCutMargin = 0.3f;
 constexpr float kMostCut = 0.9f;
+// A local draft is not cheaper than this many rows of a pass, and how far off
+// what is to be expected of it must be to be moved.
+constexpr double kLocalRows = 2;
+constexpr float kLocalMargin = 0.3f;
 constexpr int kLeastPause = 16;
 constexpr int kMostPause = 128;
 
@@ -71,6 +76,13 @@ SpeculationControl::SpeculationControl(const SpeculationStart& start,
   speedup_ = outcome.speedup;
   ChooseWaiting(outcome);
   UpdatePatience();
+  UpdateLocalEnough(outcome);
+}
+
+double SpeculationControl::local_speedup() const {
+  return std::max(
+      estimates_.local_tokens.Value(1, 1) / estimates_.local_time.Value(1, 1),
+      0.1);
 }
 
 void SpeculationControl::OnAnswer(int num_tokens, float confidence, int lag) {
@@ -149,15 +161,20 @@ void SpeculationControl::EndStreak() {
 }
 
 void SpeculationControl::OnPass(const Pass& pass) {
-  estimates_.costs.Observe(pass.num_proposed,
-                           absl::ToDoubleSeconds(pass.verify));
+  estimates_.costs.Observe(
+      pass.num_proposed, absl::ToDoubleSeconds(pass.verify), pass.alone);
+  if (pass.local) {
+    estimates_.local_tokens.Observe(pass.num_committed, kLocalWeight);
+    estimates_.local_time.Observe(1 + estimates_.costs.Added(pass.num_proposed),
+                                  kLocalWeight);
+  }
   if (pass.patience == absl::ZeroDuration()) return;
   const double wait = absl::ToDoubleSeconds(pass.wait);
-  const bool in_time =
-      pass.num_proposed > 0 || (pass.answered && pass.wait < pass.patience);
+  const bool in_time = (pass.num_proposed > 0 && !pass.local) ||
+                       (pass.answered && pass.wait < pass.patience);
   estimates_.in_time.Observe(in_time, kInTimeWeight);
   if (in_time) {
-    estimates_.answer_time.Observe(pass.num_proposed, wait);
+    estimates_.answer_time.Observe(pass.local ? 0 : pass.num_proposed, wait);
   } else {
     estimates_.answer_time.ObserveLater(wait);
     overdue_ = !pass.answered;
@@ -194,6 +211,7 @@ void SpeculationControl::Judge() {
       model.Evaluate(settings_.run_length);
   speedup_ = outcome.speedup;
   ChooseWaiting(outcome);
+  UpdateLocalEnough(outcome);
   if (num_seen_ >= kObservations) {
     const double needed = estimates_.pays ? kLeastGain : kGainToBegin;
     if (speedup_ < 1 + needed) {
@@ -284,6 +302,19 @@ void SpeculationControl::ChooseWaiting(
       patience_[i] = absl::Ceil(std::min(1.5 * wanted, bounds_.patience),
                                 absl::Microseconds(1));
     }
+  }
+}
+
+void SpeculationControl::UpdateLocalEnough(
+    const SpeculationModel::Outcome& outcome) {
+  // As much as is saved by asking the drafter.
+  const SpeculationModel::Round& round =
+      outcome.rounds[static_cast<size_t>(spell_)];
+  const auto wanted = static_cast<float>(std::max(round.saved, 0.0) +
+                                         estimates_.costs.Added(kLocalRows));
+  if (std::abs(wanted - settings_.local_enough) >
+      kLocalMargin * settings_.local_enough) {
+    settings_.local_enough = wanted;
   }
 }
 

@@ -36,6 +36,8 @@ struct ChosenSettings {
   // See DraftLimits.
   float min_survival = 0;
   absl::Duration patience = absl::ZeroDuration();
+  // See DecodeTune.local_enough of proto/specwire/v1/verifier.proto.
+  float local_enough = 0.5f;
 };
 
 // Decides for one sequence how it speculates, from what became of its drafts so
@@ -73,8 +75,14 @@ class SpeculationControl {
   // path goes on behind them. REQUIRES: 0 <= matched <= compared.
   void OnCompared(int matched, int compared, bool more);
   struct Pass {
-    // Draft tokens that it verified.
+    // Draft tokens that it verified, and tokens that it committed.
     int num_proposed = 0;
+    int num_committed = 1;
+    // Its draft tokens were the verifier's own.
+    bool local = false;
+    // The drafter had nothing to do meanwhile, so what it takes is not the
+    // slower for a machine that both share.
+    bool alone = true;
     absl::Duration verify = absl::ZeroDuration();
     // From the end of the pass before.
     absl::Duration wait = absl::ZeroDuration();
@@ -96,6 +104,8 @@ class SpeculationControl {
   const SpeculationEstimates& estimates() const { return estimates_; }
   // Expected rate of tokens against plain decoding.
   double predicted_speedup() const { return drafting_ ? speedup_ : 1; }
+  // The same of passes with drafts of the verifier's own.
+  double local_speedup() const;
   DraftSpell spell() const { return spell_; }
 
  private:
@@ -106,6 +116,7 @@ class SpeculationControl {
   void ChooseCut(const SpeculationModel& model);
   void ChooseWaiting(const SpeculationModel::Outcome& outcome);
   void UpdatePatience();
+  void UpdateLocalEnough(const SpeculationModel::Outcome& outcome);
   // The streak that was compared ends.
   void EndStreak();
   // What a draft has shown of the spell.

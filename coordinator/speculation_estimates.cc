@@ -15,6 +15,12 @@ constexpr double kOblivion = 1.0 / 256;
 // Variance of the number of tokens that stands for "all answers are alike", so
 // that a cost for each token is not read out of noise.
 constexpr double kTokenVariance = 1.0;
+// Weight of a pass beside which the drafter worked, and how many such passes
+// count for as much as the guess that it slows none.
+constexpr double kSlowdownWeight = 1.0 / 64;
+constexpr double kSlowdownGuess = 4;
+// In plain passes: no more than that is told from chance.
+constexpr double kSlowdownNoise = 0.05;
 // Observations that the overall cost of a row counts for within a range.
 constexpr double kRowGuess = 4;
 // Plain passes without which nothing can be said of what rows add.
@@ -129,8 +135,13 @@ double AnswerTime::PerToken() const {
   return std::max(covariance_, 0.0) / (variance_ + kTokenVariance);
 }
 
-void PassCosts::Observe(int num_draft_tokens, double seconds) {
+void PassCosts::Observe(int num_draft_tokens, double seconds, bool alone) {
   if (seconds <= 0) return;
+  if (num_draft_tokens == 0 && !alone && alone_) {
+    slowdown_.Observe(std::clamp(seconds / plain_ - 1, -1.0, 1.0),
+                      kSlowdownWeight);
+    return;
+  }
   // Until passes without draft tokens were seen, those with some stand in.
   if (num_draft_tokens == 0 || num_plain_ < kEnoughPlain) {
     const double plain = seconds / (1 + Added(num_draft_tokens));
@@ -141,6 +152,7 @@ void PassCosts::Observe(int num_draft_tokens, double seconds) {
           kTimeWeight * (std::min(plain, kMostTimesMean * plain_) - plain_);
     }
     if (num_draft_tokens == 0) {
+      alone_ = alone_ || alone;
       num_plain_ = std::min(num_plain_ + 1, 1 / kTimeWeight);
     }
     return;
@@ -157,6 +169,8 @@ void PassCosts::Blend(const PassCosts& other, double weight) {
   plain_ =
       plain_ > 0 ? plain_ + weight * (other.plain_ - plain_) : other.plain_;
   num_plain_ += weight * (other.num_plain_ - num_plain_);
+  alone_ = alone_ || other.alone_;
+  slowdown_.Blend(other.slowdown_, weight);
   row_.Blend(other.row_, weight);
   for (size_t i = 0; i < kNumRanges; ++i) {
     rows_[i].Blend(other.rows_[i], weight);
@@ -167,6 +181,11 @@ double PassCosts::Added(double num_draft_tokens) const {
   const double row =
       rows_[RowRange(num_draft_tokens)].Value(row_.mean, kRowGuess);
   return num_draft_tokens * std::max(row, 0.005);
+}
+
+double PassCosts::Slowdown() const {
+  const double value = slowdown_.Value(0, kSlowdownGuess);
+  return value > kSlowdownNoise ? value : 0;
 }
 
 size_t SpeculationEstimates::RangeOf(int length) {
@@ -205,6 +224,8 @@ void SpeculationEstimates::Blend(const SpeculationEstimates& other,
   drafter_estimates = drafter_estimates || other.drafter_estimates;
   whole.Blend(other.whole, weight);
   whole_expected.Blend(other.whole_expected, weight);
+  local_tokens.Blend(other.local_tokens, weight);
+  local_time.Blend(other.local_time, weight);
 }
 
 }  // namespace specwire::coordinator

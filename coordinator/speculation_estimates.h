@@ -70,18 +70,27 @@ class AnswerTime {
 // What a pass costs by the draft tokens in it.
 class PassCosts {
  public:
-  void Observe(int num_draft_tokens, double seconds);
+  // `alone`: the drafter had nothing to do meanwhile, so that it shows what a
+  // plain pass takes; others do only until such were seen, and then what the
+  // drafter slows it by.
+  void Observe(int num_draft_tokens, double seconds, bool alone = true);
   void Blend(const PassCosts& other, double weight);
   // Seconds of a pass without draft tokens; 0: none was seen.
   double plain() const { return plain_; }
   // What `num_draft_tokens` add to it, in plain passes.
   double Added(double num_draft_tokens) const;
+  // What a drafter that works meanwhile adds to it, in plain passes: something
+  // where both share processors. At least 0.
+  double Slowdown() const;
 
  private:
   static constexpr size_t kNumRanges = 6;
 
   double plain_ = 0;
   double num_plain_ = 0;
+  // Of them, those that were alone.
+  bool alone_ = false;
+  MeanEstimate slowdown_;
   // For each draft token, in plain passes: over all passes, and by ranges of
   // their number.
   MeanEstimate row_ = {.mean = 0.08, .count = 4};
@@ -133,6 +142,10 @@ struct SpeculationEstimates {
   bool drafter_estimates = false;
   ChanceEstimate whole = {.hits = 4, .trials = 8};
   MeanEstimate whole_expected = {.mean = 0.5, .count = 8};
+  // Of passes with local drafts: the tokens that they commit, and the time that
+  // they take in plain passes.
+  MeanEstimate local_tokens;
+  MeanEstimate local_time;
 
   // Whether drafts paid when they were last judged.
   bool pays = true;

@@ -126,23 +126,26 @@ SpeculationModel::Outcome SpeculationModel::Evaluate(int run_length) const {
   const double deviation =
       plain > 0 ? estimates_.answer_time.Deviation() / plain : 0;
   const double wanted = std::max(answer + kDeviations * deviation, 2 * answer);
+  // Beside a pass that did not wait for it the drafter works.
+  const double slowdown = estimates_.costs.Slowdown();
 
   Outcome outcome;
   double tokens = 0;
   double saved = 0;
   for (size_t spell = 0; spell < kNumSpells; ++spell) {
-    const double saved_taking =
+    const double saved_late =
         (1 - part_later) * Saved(spell, late, run_length) +
         part_later * Saved(spell, late + 1, run_length);
     const double answered = estimates_.starts[spell].answered.Value();
     Round& round = outcome.rounds[spell];
-    round.wait_worth = answered * (Saved(spell, 0, run_length) - saved_taking);
+    const double saved_taking = answered * saved_late - slowdown;
+    round.wait_worth = answered * Saved(spell, 0, run_length) - saved_taking;
     round.patience = std::min(wanted, std::max(round.wait_worth, 0.0));
     round.wait_gain =
         in_time * (round.wait_worth - answer) - (1 - in_time) * round.patience;
     tokens += share_[spell] * (1 + answered * (tail_[spell][0] - 1));
-    saved += share_[spell] *
-             (answered * saved_taking + std::max(round.wait_gain, 0.0));
+    round.saved = saved_taking + std::max(round.wait_gain, 0.0);
+    saved += share_[spell] * round.saved;
   }
   // No draft makes tokens free.
   outcome.speedup = tokens / std::max(tokens - saved, 0.01 * tokens);
@@ -171,7 +174,9 @@ int SpeculationModel::Window(int run_length) const {
   const double answer = AnswerTime(ExpectedTokens(run_length));
   const double all_right = survival_[static_cast<size_t>(DraftSpell::kInside)]
                                     [static_cast<size_t>(run_length + 1)];
-  if (all_right * answer < (1 - all_right) * PerToken() / 2) return run_length;
+  const double cost =
+      (1 - all_right) * PerToken() / 2 + estimates_.costs.Slowdown();
+  if (all_right * answer < cost) return run_length;
   // What is committed while a run is on its way, and what is verified then.
   const int rows = std::min(run_length, rows_taking_);
   const double ahead = run_length + (rows + 1) * (1 + std::ceil(answer));

@@ -27,7 +27,9 @@ namespace specwire::coordinator {
 // of the answer a, or the patience p where it is missed, so with the chance t
 // of an answer in time it saves
 //   t (P (saved(0) - saved(d)) - a) - (1 - t) p
-// more. The cycle of guides/performance.md 2.3 is the case P = t = 1 with runs
+// more. Beside a pass that waits for nothing the drafter works, which slows the
+// pass where both share processors; so does a window beyond a run. The cycle of
+// guides/performance.md 2.3 is the case P = t = 1 with runs
 // that are never continued.
 class SpeculationModel {
  public:
@@ -36,6 +38,8 @@ class SpeculationModel {
   struct Round {
     // How much more is saved by waiting for the draft; below 0: not to be.
     double wait_gain = 0;
+    // What its draft saves over a plain pass, waited for or not.
+    double saved = 0;
     // What a draft that is there at once saves over one that is taken as it
     // comes: no wait is worth more.
     double wait_worth = 0;

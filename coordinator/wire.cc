@@ -54,6 +54,8 @@ v1::DecodeRequest MakeDecodeOpen(const CheckedRequest& request,
   out->set_decode_until(open.decode_until);
   out->set_patience_us(PatienceUs(open.patience));
   out->set_max_draft_rows(open.max_draft_rows);
+  out->set_local_run_length(open.local_run_length);
+  out->set_local_enough(open.local_enough);
   return message;
 }
 
@@ -75,6 +77,7 @@ v1::DecodeRequest MakeDecodeTune(const SendDecodeTune& tune) {
     out->set_patience_us(PatienceUs(*tune.patience));
   }
   if (tune.decode_until.has_value()) out->set_decode_until(*tune.decode_until);
+  if (tune.local_enough.has_value()) out->set_local_enough(*tune.local_enough);
   return message;
 }
 
@@ -172,6 +175,8 @@ absl::StatusOr<Commit> ParseCommit(const v1::DecodeResponse& response,
   }
   commit.num_proposed = response.num_proposed();
   commit.num_accepted = response.num_accepted();
+  commit.local = response.local();
+  commit.local_next = response.local_next();
   const v1::DecodeCounters& counters = response.counters();
   if (counters.overlapped() < 0 || counters.stale() < 0 ||
       counters.trimmed() < 0) {
@@ -297,6 +302,9 @@ v1::SpeculationStats MakeStats(const SpeculationFigures& figures,
   stats.set_num_trimmed_tokens(figures.num_trimmed_tokens);
   stats.set_num_unused_tokens(figures.num_unused_tokens);
   stats.set_drafter(drafter);
+  stats.set_num_local_draft_tokens(figures.num_local_draft_tokens);
+  stats.set_num_accepted_local_draft_tokens(
+      figures.num_accepted_local_draft_tokens);
   stats.set_num_ahead_hits(figures.num_ahead_hits);
   stats.set_num_ahead_misses(figures.num_ahead_misses);
   stats.set_predicted_speedup(figures.predicted_speedup);

@@ -132,13 +132,15 @@ TEST(UpPlanTest, StartsNoDraftNodeForNone) {
   EXPECT_EQ(plan->nodes.size(), 1u);
   EXPECT_FALSE(plan->has_http);
   EXPECT_EQ(Value(plan->coordinator, "--http"), "absent");
-  EXPECT_EQ(Value(plan->coordinator, "--local_drafter"), "none");
+  EXPECT_EQ(Value(plan->nodes[0], "--local_drafter"), "none");
 }
 
-TEST(UpPlanTest, LeavesTheLocalDrafterToTheCoordinatorOtherwise) {
+TEST(UpPlanTest, LeavesTheLocalDrafterToTheVerifiersOtherwise) {
   const absl::StatusOr<UpPlan> plan = MakeUpPlan(Options(), "/bin");
   ASSERT_TRUE(plan.ok()) << plan.status();
-  EXPECT_EQ(Value(plan->coordinator, "--local_drafter"), "absent");
+  for (const ChildSpec& node : plan->nodes) {
+    EXPECT_EQ(Value(node, "--local_drafter"), "absent");
+  }
 }
 
 TEST(UpPlanTest, GivesTheOracleTheTargetsFile) {

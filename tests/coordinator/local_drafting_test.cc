@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Generate with the coordinator's own drafter: who drafts for whom, and what
-// becomes of it.
+// Generate with verifiers that draft for themselves: who drafts for whom, and
+// what becomes of it.
 
 #include <set>
 #include <string>
@@ -9,8 +9,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/metrics/names.h"
-#include "coordinator/drafter_preference.h"
-#include "coordinator/local_drafter.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/coordinator/generate_test_util.h"
@@ -21,16 +19,11 @@ namespace {
 
 using ::testing::HasSubstr;
 
-CoordinatorOptions WithLocalDrafter() {
-  CoordinatorOptions options = InProcessCluster::PatientOptions();
-  options.local_drafter = kLocalDrafterKind;
-  return options;
-}
-
 // Its text can be looked up once it has come round.
 FakeVerifierOptions Repeating(absl::Duration step_time = absl::ZeroDuration()) {
   FakeVerifierOptions options;
   options.model.period = 20;
+  options.drafts_locally = true;
   options.step_time = step_time;
   return options;
 }
@@ -43,8 +36,6 @@ v1::GenerateRequest Request(int max_tokens, const std::string& drafter = "") {
 
 class LocalDraftingTest : public ::testing::Test {
  protected:
-  LocalDraftingTest() : cluster_(WithLocalDrafter()) {}
-
   // The reply is right, whoever drafted.
   GenerateResult Check(
       const v1::GenerateRequest& request,
@@ -75,13 +66,14 @@ TEST_F(LocalDraftingTest, WithoutADraftNodeItDraftsLocally) {
 }
 
 TEST_F(LocalDraftingTest, NoneTurnsItOff) {
-  InProcessCluster cluster;
-  cluster.AddVerifier(Repeating());
-  ASSERT_TRUE(cluster.WaitServing(1, 0));
-  const GenerateResult result = cluster.Generate(Request(100));
+  FakeVerifierOptions verifier = Repeating();
+  verifier.drafts_locally = false;
+  cluster_.AddVerifier(verifier);
+  ASSERT_TRUE(cluster_.WaitServing(1, 0));
+  const GenerateResult result = cluster_.Generate(Request(100));
   EXPECT_EQ(result.finished.speculation().num_drafted_tokens(), 0);
   for (const char* name : {"local", "suffix"}) {
-    EXPECT_EQ(cluster.Generate(Request(100, name)).status.code(),
+    EXPECT_EQ(cluster_.Generate(Request(100, name)).status.code(),
               absl::StatusCode::kNotFound);
   }
 }
@@ -126,14 +118,14 @@ TEST_F(LocalDraftingTest, ADraftNodeWithTheNameGoesFirst) {
   EXPECT_EQ(drafter->num_opened(), 1);
 }
 
-TEST_F(LocalDraftingTest, TakesOverFromADraftNodeThatIsKilled) {
+TEST_F(LocalDraftingTest, GoesOnWhenTheDraftNodeIsKilled) {
   const FakeVerifierOptions verifier = Repeating(absl::Milliseconds(1));
   cluster_.AddVerifier(verifier);
   FakeDrafter* drafter = cluster_.AddDrafter({.model = verifier.model});
   ASSERT_TRUE(cluster_.WaitServing(1, 1));
   std::thread killer;
   const GenerateResult result =
-      Check(LockStep(Request(1200), 4), [&](const v1::GenerateDelta& delta) {
+      Check(Request(1200), [&](const v1::GenerateDelta& delta) {
         if (delta.first_index() >= 40 && !killer.joinable()) {
           killer = std::thread([&] { drafter->Kill(); });
         }
@@ -142,9 +134,33 @@ TEST_F(LocalDraftingTest, TakesOverFromADraftNodeThatIsKilled) {
   ASSERT_TRUE(killer.joinable());
   killer.join();
   EXPECT_EQ(drafter->num_opened(), 1);
-  EXPECT_EQ(DrafterOf(result), "local");
-  EXPECT_GT(cluster_.Metric(metric::kNumAcceptedTokens, "\"draft-1\""), 0);
-  EXPECT_GT(cluster_.Metric(metric::kNumAcceptedTokens, "\"local\""), 0);
+  const v1::SpeculationStats& stats = result.finished.speculation();
+  EXPECT_GT(stats.num_accepted_local_draft_tokens(), 500);
+  EXPECT_LT(stats.num_passes(), 600);
+}
+
+TEST_F(LocalDraftingTest, BothDraftForARequestThatNamesNoDrafter) {
+  FakeVerifierOptions verifier = Repeating(absl::Milliseconds(1));
+  // Half of its text is new.
+  verifier.model.period = 100;
+  cluster_.AddVerifier(verifier);
+  cluster_.AddDrafter({.model = verifier.model});
+  ASSERT_TRUE(cluster_.WaitServing(1, 1));
+  const v1::GenerateRequest request = Request(200);
+  const GenerateResult result = cluster_.Generate(request);
+  ExpectComplete(result, "hello", 200, verifier.model);
+  const v1::SpeculationStats& stats = result.finished.speculation();
+  EXPECT_EQ(stats.drafter(), "oracle");
+  const int64_t local = stats.num_accepted_local_draft_tokens();
+  EXPECT_GT(local, 20);
+  EXPECT_GT(stats.num_accepted_draft_tokens() - local, 20);
+  EXPECT_EQ(cluster_.Metric(metric::kNumAcceptedTokens, "\"local\""), local);
+  EXPECT_EQ(cluster_.Metric(metric::kNumAcceptedTokens, "\"draft-1\""),
+            stats.num_accepted_draft_tokens() - local);
+  EXPECT_EQ(stats.num_drafted_tokens(),
+            stats.num_draft_tokens() + stats.num_overlapped_tokens() +
+                stats.num_stale_tokens() + stats.num_trimmed_tokens() +
+                stats.num_unused_tokens());
 }
 
 TEST_F(LocalDraftingTest, DoesNotTakeOverWhereAnotherDrafterWasAskedFor) {
@@ -193,21 +209,6 @@ TEST_F(LocalDraftingTest, EverySettingGivesThePlainText) {
   }
 }
 
-TEST_F(LocalDraftingTest, ReadsALongPromptOnAWorker) {
-  FakeVerifierOptions verifier = Repeating(absl::Milliseconds(1));
-  cluster_.AddVerifier(verifier);
-  ASSERT_TRUE(cluster_.WaitServing(1, 0));
-  const std::string prompt(3000, 'x');
-  for (const int64_t patience_us : {-1, 20000}) {
-    v1::GenerateRequest request = GreedyRequest(prompt, 300);
-    request.mutable_speculation()->set_drafter("local");
-    request.mutable_speculation()->set_patience_us(patience_us);
-    const GenerateResult result = cluster_.Generate(request);
-    ExpectComplete(result, prompt, 300, verifier.model);
-    EXPECT_GT(result.finished.speculation().num_accepted_draft_tokens(), 100);
-  }
-}
-
 TEST_F(LocalDraftingTest, ServesEveryChoiceOfARequest) {
   cluster_.AddVerifier(Repeating());
   ASSERT_TRUE(cluster_.WaitServing(1, 0));
@@ -219,39 +220,6 @@ TEST_F(LocalDraftingTest, ServesEveryChoiceOfARequest) {
     EXPECT_EQ(result.token_ids, Repeating().model.Complete(Ids("hello"), 200));
     EXPECT_EQ(DrafterOf(result), "local");
   }
-}
-
-TEST_F(LocalDraftingTest, IsTriedNowAndThenBesideDraftNodes) {
-  // The draft node is never right, and its text cannot be looked up.
-  FakeVerifierOptions verifier;
-  cluster_.AddVerifier(verifier);
-  FakeDrafter* drafter = cluster_.AddDrafter({.wrong_every = 50});
-  ASSERT_TRUE(cluster_.WaitServing(1, 1));
-  constexpr int kRequests = 32;
-  for (int i = 0; i < kRequests; ++i) {
-    // Without a measure of how drafts fare nothing is learnt.
-    const v1::GenerateRequest request = LockStep(GreedyRequest("hello", 20), 4);
-    ExpectComplete(cluster_.Generate(request), "hello", 20);
-  }
-  EXPECT_EQ(drafter->num_opened(),
-            kRequests - kRequests / DrafterPreference::kRequestsPerFirstTrial);
-}
-
-TEST_F(LocalDraftingTest, IsPreferredOnceItIsKnownToBeFaster) {
-  const FakeVerifierOptions verifier = Repeating(absl::Milliseconds(1));
-  cluster_.AddVerifier(verifier);
-  // Always wrong.
-  cluster_.AddDrafter({.model = verifier.model, .wrong_every = 1});
-  ASSERT_TRUE(cluster_.WaitServing(1, 1));
-  constexpr int kToKnow = DrafterPreference::kRequestsToKnow *
-                          DrafterPreference::kRequestsPerFirstTrial;
-  for (int i = 0; i < kToKnow; ++i) Check(Request(100));
-  int local = 0;
-  for (int i = 0; i < 8; ++i) {
-    local += DrafterOf(Check(Request(100))) == "local" ? 1 : 0;
-  }
-  // One of them may have tried the draft node.
-  EXPECT_GE(local, 7);
 }
 
 TEST_F(LocalDraftingTest, UnderTheRatioRuleDraftNodesGoFirst) {

@@ -24,7 +24,6 @@ CoordinatorOptions QuickOptions(
   CoordinatorOptions options;
   options.report_interval = absl::Milliseconds(20);
   options.max_silence = max_silence;
-  options.local_drafter = "none";
   return options;
 }
 

@@ -142,8 +142,101 @@ TEST(RequestMachineAdaptTest, ADrafterThatIsAlwaysRightHearsAll) {
     play.Answer(7);
     play.Step();
   }
-  EXPECT_EQ(play.commits, steps);
+  // It was opened with those before.
+  EXPECT_EQ(play.commits, steps - 2);
   EXPECT_LT(steps, 400);
+}
+
+TEST(RequestMachineAdaptTest, ADrafterIsOpenedOnceAFewPassesWereSeen) {
+  Play play;
+  EXPECT_EQ(play.opened, 0);
+  EXPECT_EQ(play.patience(), absl::ZeroDuration());
+  play.Step();
+  EXPECT_EQ(play.opened, 0);
+  play.Step();
+  EXPECT_EQ(play.opened, 1);
+}
+
+// Commits `size` tokens 7, of which all but the last are accepted local ones.
+Commit LocalCommit(const RequestMachine& machine, int size, bool next) {
+  Commit commit;
+  commit.position = static_cast<int32_t>(machine.log().size());
+  commit.tokens.assign(static_cast<size_t>(size), 7);
+  commit.num_proposed = size - 1;
+  commit.num_accepted = size - 1;
+  commit.local = true;
+  commit.local_next = next;
+  return commit;
+}
+
+TEST(RequestMachineAdaptTest, ADrafterIsNotAskedWhereALocalDraftIsEnough) {
+  RequestParams params = Params();
+  params.local_run_length = 8;
+  Play play(params);
+  for (int i = 0; i < 20; ++i) {
+    play.Answer(7);
+    play.Step();
+  }
+  const int commits = play.commits;
+  const size_t length = play.machine().log().size();
+  const PassTimes times = {.wait = absl::ZeroDuration(),
+                           .verify = absl::Milliseconds(2)};
+  for (int i = 0; i < 4; ++i) {
+    play.Take(
+        play.machine().OnCommit(LocalCommit(play.machine(), 3, true), times));
+  }
+  EXPECT_EQ(play.commits, commits);
+  // It is told of all at once when it has something to say again; Take() checks
+  // that there is no gap.
+  play.Take(
+      play.machine().OnCommit(LocalCommit(play.machine(), 3, false), times));
+  EXPECT_EQ(play.commits, commits + 1);
+  EXPECT_EQ(play.machine().log().size(), length + 15);
+  const SpeculationFigures& figures = play.machine().figures();
+  EXPECT_EQ(figures.num_local_steps, 5);
+  EXPECT_EQ(figures.num_local_draft_tokens, 10);
+  EXPECT_EQ(figures.num_accepted_local_draft_tokens, 10);
+}
+
+TEST(RequestMachineAdaptTest, AMoveTellsTheDrafterWhatWasKeptFromItFirst) {
+  RequestParams params = Params();
+  params.local_run_length = 8;
+  Play play(params);
+  for (int i = 0; i < 20; ++i) {
+    play.Answer(7);
+    play.Step();
+  }
+  play.Take(play.machine().OnCommit(LocalCommit(play.machine(), 3, true)));
+  const int commits = play.commits;
+  const std::vector<Action> actions = play.machine().OnVerifierClosed(
+      absl::UnavailableError("crashed"), /*could_open=*/true);
+  play.Take(actions);
+  EXPECT_EQ(play.commits, commits + 1);
+  EXPECT_TRUE(std::holds_alternative<SendRewind>(actions.back()) ||
+              std::holds_alternative<ArmDrafterTimer>(actions.back()));
+}
+
+TEST(RequestMachineAdaptTest, MoreLocalTokensThanWereAskedForLoseTheVerifier) {
+  RequestParams params = Params();
+  params.local_run_length = 4;
+  RequestMachine machine(params);
+  machine.Start();
+  EXPECT_TRUE(std::holds_alternative<EmitTokens>(
+      machine.OnCommit(LocalCommit(machine, 5, false))[0]));
+  const std::vector<Action> actions =
+      machine.OnCommit(LocalCommit(machine, 6, false));
+  ASSERT_FALSE(actions.empty());
+  EXPECT_TRUE(std::holds_alternative<CloseVerifier>(actions[0]));
+}
+
+TEST(RequestMachineAdaptTest, WithoutDraftNodesNoneIsOpened) {
+  RequestParams params = Params();
+  params.draft_nodes = false;
+  params.local_run_length = 4;
+  Play play(params);
+  for (int i = 0; i < 300; ++i) play.Step();
+  EXPECT_EQ(play.opened, 0);
+  EXPECT_EQ(play.patience(), absl::ZeroDuration());
 }
 
 TEST(RequestMachineAdaptTest, AttemptsResumeWithAllThatWasKeptFromTheDrafter) {
@@ -265,7 +358,8 @@ SpeculationFigures PlayEager(RequestParams params,
   while (!machine.finished()) {
     const int length = static_cast<int>(machine.log().size());
     sent = std::max(sent, length);
-    while (sent + told->run_length <= length + told->window) {
+    while (told->run_length > 0 &&
+           sent + told->run_length <= length + told->window) {
       Proposal proposal;
       proposal.source = 1;
       proposal.position = sent;

@@ -53,7 +53,6 @@ class ServiceTest : public ::testing::Test {
   static CoordinatorOptions Options() {
     CoordinatorOptions options;
     options.http = "127.0.0.1:0";
-    options.local_drafter = "none";
     return options;
   }
   void Serve(const FakeVerifierOptions& options = {}) {
@@ -332,8 +331,6 @@ TEST(CoordinatorTest, RefusesBadOptionsByName) {
        [](CoordinatorOptions* o) {
          o->drafter_deadline = absl::ZeroDuration();
        }},
-      {"local_drafter",
-       [](CoordinatorOptions* o) { o->local_drafter = "ngram"; }},
       {"max_requests",
        [](CoordinatorOptions* o) { o->max_concurrent_requests = 0; }},
       {"credit", [](CoordinatorOptions* o) { o->credit = 0; }},

@@ -83,7 +83,7 @@ class LossTest(unittest.TestCase):
                         "draft-0", "oracle", "--draft_model", self.model)
                     cluster.wait_serving("verifier-0", "draft-0")
 
-    def test_the_coordinator_drafts_on_when_the_last_draft_node_is_killed(self):
+    def test_the_verifier_drafts_on_when_the_last_draft_node_is_killed(self):
         with Cluster(local_drafter="suffix") as cluster:
             cluster.start_coordinator()
             cluster.start_verifier("verifier-0", self.model)
@@ -91,7 +91,7 @@ class LossTest(unittest.TestCase):
                                              "--draft_model", self.model)
             cluster.wait_serving("verifier-0", "draft-0")
             expected = self.expected(cluster)
-            call, first = self.start(cluster, "--patience_us", "-1")
+            call, first = self.start(cluster)
             self.assertIsNone(call.poll())
             draft.kill()
             code, text, messages = self.finish(call, first)
@@ -99,9 +99,9 @@ class LossTest(unittest.TestCase):
             self.assertEqual(text, expected)
             figures = {pair["draft_node"]: pair["speculative_decoding"]
                        for pair in cluster.json("stats")["pairs"]}
-            self.assertEqual(set(figures), {"draft-0", "local"}, figures)
-            for figure in figures.values():
-                self.assertGreater(figure["num_draft_tokens"], 0, figures)
+            # Whether the draft node had part before depends on who was faster.
+            self.assertGreater(figures["local"]["num_draft_tokens"], 0,
+                               figures)
 
     def test_without_a_draft_node_text_is_plain(self):
         with Cluster() as cluster:

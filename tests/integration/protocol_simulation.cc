@@ -31,6 +31,7 @@ coordinator::RequestParams Simulation::MakeParams(const Settings& settings) {
     params.adapt->estimates.pays = settings.pays;
     params.adapt->first_attempt = settings.first_attempt;
   }
+  params.local_run_length = settings.local_run_length;
   params.vocab_size = kToyVocabulary;
   params.credit = settings.credit;
   params.max_moves = settings.max_moves;
@@ -96,6 +97,8 @@ void Simulation::Do(const coordinator::OpenVerifier& action) {
   params.decode_until = action.decode_until;
   params.patience = action.patience;
   params.max_draft_rows = action.max_draft_rows;
+  params.local_run_length = action.local_run_length;
+  params.local_enough = action.local_enough;
   if (settings_.ratio) params.rule = AcceptanceRule::kRatio;
   Send(kToVerifier, verifier_stream_, [this, params] {
     absl::StatusOr<VerifySequence> opened =
@@ -107,6 +110,7 @@ void Simulation::Do(const coordinator::OpenVerifier& action) {
     verifier_ = *std::move(opened);
     books().decode_until = params.decode_until;
     verifier_->OnPrefilled(Now());
+    DraftLocally();
     PumpVerifier();
   });
 }
@@ -124,7 +128,10 @@ void Simulation::Do(const coordinator::SendProposal& action) {
 void Simulation::Do(const coordinator::SendDecodeTune& action) {
   Send(kToVerifier, verifier_stream_, [this, action] {
     const absl::Status status =
-        verifier_->OnTune({action.patience, std::nullopt, action.decode_until});
+        verifier_->OnTune({.patience = action.patience,
+                           .max_draft_rows = std::nullopt,
+                           .decode_until = action.decode_until,
+                           .local_enough = action.local_enough});
     if (!status.ok()) {
       Fail(absl::StrCat("tune: ", status.ToString()));
     }

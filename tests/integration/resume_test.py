@@ -260,7 +260,8 @@ class ResumeTest(unittest.TestCase):
             sums = dict.fromkeys(fields, 0)
             for i in range(4):
                 result = client.generate("--ignore_eos", "--max_tokens", 50,
-                                         "--window", 16, *PROMPT)
+                                         "--window", 16, "--patience_us",
+                                         20000, *PROMPT)
                 for field in fields:
                     sums[field] += result["speculative_decoding"][field]
             self.assertEqual(

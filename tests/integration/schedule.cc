@@ -57,6 +57,10 @@ Settings DrawSettings(Rng* rng, Broken broken) {
     // Long enough to pause, try again and pause again.
     s.max_tokens += rng->Pick({0, 0, 100, 200});
   }
+  if (!s.ratio && rng->Chance(.4)) {
+    s.local_run_length = rng->Pick({1, 3, 8});
+    s.local_quality = rng->Pick({0.0, .5, .9, 1.0});
+  }
   return s;
 }
 
@@ -112,7 +116,11 @@ std::string Describe(const Settings& s) {
                       " nonsense=",
                       s.nonsense,
                       " mad_verifier=",
-                      s.mad_verifier);
+                      s.mad_verifier,
+                      " local_run_length=",
+                      s.local_run_length,
+                      " local_quality=",
+                      s.local_quality);
 }
 
 void MangleProposal(const Settings& settings,

@@ -50,6 +50,10 @@ struct Settings {
   bool free_settings = false;
   bool pays = true;
   int first_attempt = 1;
+  // The verifier has local drafts of at most so many tokens, 0: none; the
+  // chance of each of them to be right.
+  int local_run_length = 0;
+  double local_quality = 0;
   // Commits are repeated, or garbled in ways that show.
   double mad_verifier = 0;
 };

@@ -108,6 +108,8 @@ class Simulation {
   void ToVerifier(Proposal proposal);
   void PumpVerifier();
   void Step(int max_rows);
+  // What the verifier looks up for its next step.
+  void DraftLocally();
   void FromVerifier(Commit commit);
   void CheckVerifier();
   void MaybeLose();
@@ -152,6 +154,8 @@ class Simulation {
   std::vector<int32_t> judged_;
   std::optional<coordinator::FinishRequest> finish_;
   int64_t drafted_ = 0;
+  // Of what the coordinator took up: verified local draft tokens.
+  int64_t local_ = 0;
   int64_t dropped_ = 0;
   int64_t passes_ = 0;
   int64_t accepted_ = 0;

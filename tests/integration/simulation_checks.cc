@@ -74,8 +74,9 @@ void Simulation::CheckFigures() {
     accepted_rows += f.accepted_tokens_per_position[i];
   }
   const bool right =
-      f.num_drafted_tokens == drafted_ && f.num_draft_tokens == verified &&
-      f.num_trimmed_tokens == trimmed &&
+      f.num_drafted_tokens == drafted_ + local_ &&
+      f.num_draft_tokens == verified + local_ &&
+      f.num_local_draft_tokens == local_ && f.num_trimmed_tokens == trimmed &&
       f.num_overlapped_tokens + f.num_stale_tokens == dropped &&
       f.num_unused_tokens == unused && unused >= 0 &&
       f.num_drafted_tokens == f.num_draft_tokens + f.num_overlapped_tokens +
@@ -84,7 +85,7 @@ void Simulation::CheckFigures() {
       f.num_passes == passes_ && f.num_accepted_draft_tokens == accepted_ &&
       f.num_accepted_draft_tokens <= f.num_draft_tokens &&
       f.num_spec_steps == steps && in_histogram == accepted_ &&
-      rows == verified && accepted_rows == accepted_ &&
+      rows == verified + local_ && accepted_rows == accepted_ &&
       // A pass emits its accepted tokens and one of its own, save where a stop
       // falls on an accepted one.
       static_cast<int64_t>(client_.size()) <= passes_ + accepted_ &&

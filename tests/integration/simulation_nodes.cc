@@ -191,9 +191,10 @@ void Simulation::Step(int max_rows) {
     target.push_back(ToyTarget(settings_.toy_seed, prefix));
     prefix.push_back(i < run.size() ? run[i] : 0);
   }
-  const Commit commit =
-      verifier_->FinishStep(target, Now() + absl::Milliseconds(5));
-  books().rows += static_cast<int64_t>(run.size());
+  Commit commit = verifier_->FinishStep(target, Now() + absl::Milliseconds(5));
+  if (!commit.local) books().rows += static_cast<int64_t>(run.size());
+  DraftLocally();
+  commit.local_next = verifier_->LocalIsEnough();
   int accepted = 0;
   while (accepted < static_cast<int>(run.size()) &&
          accepted < static_cast<int>(commit.tokens.size()) &&
@@ -220,6 +221,22 @@ void Simulation::Step(int max_rows) {
   });
 }
 
+void Simulation::DraftLocally() {
+  if (settings_.local_run_length == 0 || verifier_->done()) return;
+  DraftRun draft;
+  std::vector<int32_t> path(verifier_->log().begin(), verifier_->log().end());
+  const int size = rng_.Below(settings_.local_run_length + 1);
+  float survival = 1;
+  for (int i = 0; i < size; ++i) {
+    path.push_back(
+        ToyGuess(settings_.toy_seed, path, settings_.local_quality, 1));
+    draft.tokens.push_back(path.back());
+    survival *= static_cast<float>(rng_.Below(10) + 1) / 10;
+    draft.survival.push_back(survival);
+  }
+  verifier_->SetLocalDraft(std::move(draft));
+}
+
 void Simulation::FromVerifier(Commit commit) {
   const auto deliver = [this](const Commit& what) {
     Send(kToCoordinatorV, verifier_stream_, [this, what] {
@@ -233,7 +250,7 @@ void Simulation::FromVerifier(Commit commit) {
         accepted_ +=
             std::min(what.num_accepted,
                      static_cast<int32_t>(machine_.log().size() - before));
-        books_[stream].verified += what.num_proposed;
+        (what.local ? local_ : books_[stream].verified) += what.num_proposed;
         books_[stream].counters = what.counters;
       }
       Carry(actions);

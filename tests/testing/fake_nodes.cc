@@ -145,6 +145,9 @@ std::vector<int32_t> FakeModel::Complete(std::vector<int32_t> prompt,
 struct FakeVerifier::Sequence {
   Sender sender;
   std::optional<verifier::VerifySequence> verify;
+  // Null: it has no local drafts.
+  std::unique_ptr<DraftSequence> local;
+  int local_run_length = 0;
   int num_committed = 0;
   bool closed = false;
 };
@@ -171,7 +174,10 @@ class FakeVerifier::Handler final : public StreamHandler<v1::DecodeRequest> {
 };
 
 FakeVerifier::FakeVerifier(FakeVerifierOptions options)
-    : options_(std::move(options)), failing_probes_(options_.failing_probes) {
+    : options_(std::move(options)),
+      local_drafter_(options_.drafts_locally ? Must(SuffixDrafter::Create({}))
+                                             : nullptr),
+      failing_probes_(options_.failing_probes) {
   server_ = Must(RpcServer::Start(RpcServerOptions(), {this}));
   thread_ = std::thread([this] { Run(); });
   join_ = Join(options_.coordinators,
@@ -220,6 +226,9 @@ grpc::ServerWriteReactor<v1::GetModelResponse>* FakeVerifier::GetModel(
         v1::GetModelResponse response;
         *response.mutable_model() =
             ToProto(options_.model.Info(), options_.model.Fingerprint(), 64);
+        if (local_drafter_ != nullptr) {
+          response.mutable_model()->set_local_drafter(local_drafter_->name());
+        }
         const std::string tokenizer =
             SerializeTokenizer(options_.model.Tokenizer());
         for (size_t begin = 0; begin < tokenizer.size(); begin += 1024) {
@@ -260,6 +269,14 @@ void FakeVerifier::OnRequest(Sequence* sequence,
     params.decode_until = open.decode_until();
     params.patience = Patience(open.patience_us());
     params.max_draft_rows = open.max_draft_rows();
+    params.local_run_length = open.local_run_length();
+    params.local_enough = open.local_enough();
+    if (local_drafter_ != nullptr && params.local_run_length > 0) {
+      DraftSequenceParams local;
+      local.context.prompt_length = open.prompt_length();
+      sequence->local = local_drafter_->NewSequence(local);
+      sequence->local_run_length = params.local_run_length;
+    }
     const ModelInfo info = options_.model.Info();
     auto opened = verifier::VerifySequence::Open(
         std::move(params), {info.vocab_size, info.max_model_len});
@@ -283,6 +300,9 @@ void FakeVerifier::OnRequest(Sequence* sequence,
     }
     if (request.tune().has_decode_until()) {
       tune.decode_until = request.tune().decode_until();
+    }
+    if (request.tune().has_local_enough()) {
+      tune.local_enough = request.tune().local_enough();
     }
     status = sequence->verify->OnTune(tune);
   }
@@ -328,7 +348,14 @@ absl::Time FakeVerifier::Advance(Sequence* sequence) {
     path.push_back(token);
     target.push_back(options_.model.Next(path));
   }
-  SendCommit(sequence, verify.FinishStep(target, absl::Now()));
+  Commit commit = verify.FinishStep(target, absl::Now());
+  if (sequence->local != nullptr && !verify.done()) {
+    absl::StatusOr<DraftRun> draft_run = sequence->local->Propose(
+        verify.log(), {.max_tokens = sequence->local_run_length});
+    if (draft_run.ok()) verify.SetLocalDraft(*std::move(draft_run));
+    commit.local_next = verify.LocalIsEnough();
+  }
+  SendCommit(sequence, commit);
   return absl::InfinitePast();
 }
 
@@ -342,6 +369,8 @@ void FakeVerifier::SendCommit(Sequence* sequence, const Commit& commit) {
   response.mutable_counters()->set_overlapped(commit.counters.overlapped);
   response.mutable_counters()->set_stale(commit.counters.stale);
   response.mutable_counters()->set_trimmed(commit.counters.trimmed);
+  response.set_local(commit.local);
+  response.set_local_next(commit.local_next);
   response.mutable_timings()->set_verify_us(
       absl::ToInt64Microseconds(options_.step_time));
   if (commit.finish != FinishReason::kNone) {

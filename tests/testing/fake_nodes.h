@@ -15,6 +15,7 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "common/base/mutex.h"
+#include "common/drafting/suffix.h"
 #include "common/model/engine.h"
 #include "common/rpc/join_client.h"
 #include "common/rpc/server.h"
@@ -74,6 +75,8 @@ struct FakeVerifierOptions {
   int commit_shift = 0;
   // GetModel fails so many times first.
   int failing_probes = 0;
+  // It looks drafts up for itself.
+  bool drafts_locally = false;
 };
 
 // A verifier node. Thread safety: any thread.
@@ -109,6 +112,8 @@ class FakeVerifier final : public v1::VerifierService::CallbackService {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const FakeVerifierOptions options_;
+  // Null: there is none.
+  const std::unique_ptr<SuffixDrafter> local_drafter_;
   std::atomic<int> num_opened_ = 0;
   std::atomic<int> failing_probes_;
   std::atomic<int64_t> num_committed_ = 0;

@@ -20,7 +20,6 @@ InProcessCluster::~InProcessCluster() = default;
 coordinator::CoordinatorOptions InProcessCluster::PatientOptions() {
   coordinator::CoordinatorOptions options;
   options.max_silence = absl::Seconds(60);
-  options.local_drafter = "none";
   return options;
 }
 

@@ -39,14 +39,12 @@ std::string After(const std::string& prefix, ChildProcess* program) {
 
 }  // namespace
 
-ProcessCluster::ProcessCluster(std::string bin,
-                               const std::string& local_drafter)
-    : bin_(std::move(bin)) {
+ProcessCluster::ProcessCluster(std::string bin, std::string local_drafter)
+    : bin_(std::move(bin)), local_drafter_(std::move(local_drafter)) {
   auto program = std::make_unique<ChildProcess>(
       std::vector<std::string>{absl::StrCat(bin_, "/coordinator"),
                                "--listen=127.0.0.1:0",
                                "--http=127.0.0.1:0",
-                               absl::StrCat("--local_drafter=", local_drafter),
                                "--log_level=warning"});
   address_ = After("listening on ", program.get());
   http_ = After("http on ", program.get());
@@ -67,10 +65,12 @@ void ProcessCluster::AddNode(const std::string& name,
 void ProcessCluster::AddVerifier(const std::string& name,
                                  const std::string& model,
                                  const std::vector<std::string>& flags) {
-  std::vector<std::string> command = {absl::StrCat(bin_, "/verifier_node"),
-                                      absl::StrCat("--model=", model),
-                                      "--threads=1",
-                                      "--log_level=warning"};
+  std::vector<std::string> command = {
+      absl::StrCat(bin_, "/verifier_node"),
+      absl::StrCat("--model=", model),
+      absl::StrCat("--local_drafter=", local_drafter_),
+      "--threads=1",
+      "--log_level=warning"};
   command.insert(command.end(), flags.begin(), flags.end());
   AddNode(name, std::move(command));
 }

@@ -24,10 +24,9 @@ namespace specwire {
 // Lifetime: the destructor kills all processes.
 class ProcessCluster {
  public:
-  // `bin` is the folder of the programs; a coordinator is started at once, with
-  // a local drafter or "none".
-  explicit ProcessCluster(std::string bin,
-                          const std::string& local_drafter = "none");
+  // `bin` is the folder of the programs; a coordinator is started at once.
+  // Its verifiers keep a local drafter, or "none".
+  explicit ProcessCluster(std::string bin, std::string local_drafter = "none");
 
   void AddVerifier(const std::string& name,
                    const std::string& model,
@@ -64,6 +63,7 @@ class ProcessCluster {
 
  private:
   const std::string bin_;
+  const std::string local_drafter_;
   std::map<std::string, std::unique_ptr<ChildProcess>> programs_;
   std::string address_;
   std::string http_;

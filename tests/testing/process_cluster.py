@@ -163,7 +163,7 @@ class Client:
 
 class Cluster(Client):
     """A cluster whose processes are started one by one. Nobody drafts but its
-    draft nodes, unless it is given a local drafter."""
+    draft nodes, unless its verifiers are given a local drafter."""
 
     def __init__(self, *coordinator_flags, local_drafter="none"):
         self.port = free_port()
@@ -185,8 +185,7 @@ class Cluster(Client):
 
     def start_coordinator(self):
         program = Program("coordinator", "--listen", self.address, "--http",
-                          self.http, "--local_drafter", self.local_drafter,
-                          *self._coordinator_flags)
+                          self.http, *self._coordinator_flags)
         self.programs["coordinator"] = program
         program.line(r"^listening on ")
         return program
@@ -201,7 +200,7 @@ class Cluster(Client):
 
     def start_verifier(self, name="verifier-0", model=TINY_MODEL, *flags):
         return self._start_node("verifier_node", name, "--model", model,
-                                *flags)
+                                "--local_drafter", self.local_drafter, *flags)
 
     def start_draft_node(self, name="draft-0", drafter="ngram", *flags):
         return self._start_node("draft_node", name, "--drafter", drafter,
