@@ -1,20 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <thread>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "common/base/mutex.h"
 
 namespace specwire {
+
+class RelayLoop;
 
 // What one direction of a relay does to the bytes that pass it.
 struct LinkConditions {
@@ -65,7 +64,7 @@ class Relay {
   Relay& operator=(const Relay&) = delete;
 
   // Where it listens.
-  const std::string& address() const { return address_; }
+  const std::string& address() const;
   // For connections that come from now on.
   absl::Status SetTarget(const std::string& target);
   // For bytes that come from now on, of every connection: `forward` towards the
@@ -74,32 +73,13 @@ class Relay {
                              const LinkConditions& backward);
 
   // Connections accepted so far, and those that are open.
-  int64_t num_accepted() const { return num_accepted_; }
-  int64_t num_open() const { return num_open_; }
+  int64_t num_accepted() const;
+  int64_t num_open() const;
 
  private:
-  class Loop;
+  explicit Relay(std::unique_ptr<RelayLoop> loop);
 
-  Relay() = default;
-  // Makes the loop look at what has changed.
-  void Wake();
-
-  std::string address_;
-  // An eventfd.
-  int wake_fd_ = -1;
-  std::atomic<bool> stopping_ = false;
-  // Counts up with each change of what the mutex guards.
-  std::atomic<int64_t> num_settings_ = 0;
-  std::atomic<int64_t> num_accepted_ = 0;
-  std::atomic<int64_t> num_open_ = 0;
-
-  Mutex mutex_;
-  std::string target_ ABSL_GUARDED_BY(mutex_);
-  LinkConditions forward_ ABSL_GUARDED_BY(mutex_);
-  LinkConditions backward_ ABSL_GUARDED_BY(mutex_);
-
-  // Owned by the thread once it runs.
-  std::unique_ptr<Loop> loop_;
+  const std::unique_ptr<RelayLoop> loop_;
   std::thread thread_;
 };
 
