@@ -22,7 +22,8 @@
 #include "absl/time/time.h"
 #include "bench/simulate/replay.h"
 #include "bench/simulate/trace.h"
-#include "common/drafting/messages.h"
+#include "cli/bench/texts.h"
+#include "common/drafting/draft_path.h"
 #include "common/model/engine.h"
 #include "draft_node/make_drafter.h"
 
@@ -98,17 +99,11 @@ T Get(absl::StatusOr<T> value) {
   return *std::move(value);
 }
 
-// Cuts a run as DraftPath does.
+// As a draft node does.
 void Cut(float min_survival, Answer* answer) {
-  DraftRun& run = answer->run;
-  size_t size = 0;
-  while (size < run.survival.size() && run.survival[size] >= min_survival) {
-    ++size;
-  }
-  if (run.survival.empty()) return;
-  run.tokens.resize(size);
-  run.survival.resize(size);
-  answer->right = std::min(answer->right, static_cast<int>(size));
+  CutRun(min_survival, &answer->run);
+  answer->right =
+      std::min(answer->right, static_cast<int>(answer->run.tokens.size()));
 }
 
 void Count(const Answer& answer, int num_committed, Tally* tally) {
@@ -141,7 +136,7 @@ void Walk(const Flags& flags,
   for (Tally* tally : tallies) {
     tally->survived.resize(static_cast<size_t>(flags.run_length));
     ++tally->num_texts;
-    tally->repeat_rate += RepeatRate(text);
+    tally->repeat_rate += cli::bench::RepeatRate(text.prompt, text.completion);
   }
   Replay replay(drafter, &text);
   const int size = static_cast<int>(text.completion.size());

@@ -11,27 +11,28 @@ void DraftSide::Open(int64_t stream,
                      DraftPath path,
                      const Trace* trace,
                      Send send) {
-  Take([this, stream, path = std::move(path), trace, send = std::move(send)] {
-    streams_.emplace(stream, Stream{path, TraceDrafter(trace), send});
-  });
+  thread_.Take(
+      [this, stream, path = std::move(path), trace, send = std::move(send)] {
+        streams_.emplace(stream, Stream{path, TraceDrafter(trace), send});
+      });
 }
 
 void DraftSide::Commit(int64_t stream,
                        int position,
                        std::vector<int32_t> tokens) {
-  Take([this, stream, position, tokens = std::move(tokens)] {
+  thread_.Take([this, stream, position, tokens = std::move(tokens)] {
     const auto it = streams_.find(stream);
     if (it == streams_.end()) return;
-    Check(it->second.path.OnCommit(position, tokens));
+    thread_.Check(it->second.path.OnCommit(position, tokens));
     it->second.has_work = true;
   });
 }
 
 void DraftSide::Rewind(int64_t stream, int position) {
-  Take([this, stream, position] {
+  thread_.Take([this, stream, position] {
     const auto it = streams_.find(stream);
     if (it == streams_.end()) return;
-    Check(it->second.path.OnRewind(position));
+    thread_.Check(it->second.path.OnRewind(position));
     it->second.has_work = true;
   });
 }
@@ -40,29 +41,16 @@ void DraftSide::Tune(int64_t stream,
                      std::optional<int> run_length,
                      std::optional<int> window,
                      std::optional<float> min_survival) {
-  Take([this, stream, run_length, window, min_survival] {
+  thread_.Take([this, stream, run_length, window, min_survival] {
     const auto it = streams_.find(stream);
     if (it == streams_.end()) return;
-    Check(it->second.path.OnTune(run_length, window, min_survival));
+    thread_.Check(it->second.path.OnTune(run_length, window, min_survival));
     it->second.has_work = true;
   });
 }
 
 void DraftSide::Close(int64_t stream) {
-  Take([this, stream] { streams_.erase(stream); });
-}
-
-void DraftSide::Take(std::function<void()> event) {
-  if (busy_) {
-    inbox_.push_back(std::move(event));
-    return;
-  }
-  event();
-  Pump();
-}
-
-void DraftSide::Check(const absl::Status& status) {
-  if (!status.ok() && failure_.empty()) failure_ = status.ToString();
+  thread_.Take([this, stream] { streams_.erase(stream); });
 }
 
 std::optional<DraftLimits> DraftSide::SendReady(Stream* stream) {
@@ -110,7 +98,7 @@ void DraftSide::Continue(const DraftLimits& limits, Stream* stream) {
 }
 
 void DraftSide::Pump() {
-  if (busy_) return;
+  if (thread_.busy()) return;
   std::vector<int64_t> members;
   int num_model = 0;
   int num_runs = 0;
@@ -129,7 +117,7 @@ void DraftSide::Pump() {
   if (members.empty()) return;
   double cost = num_runs * costs_.run;
   if (num_model > 0) cost += costs_.token * batch_(num_model);
-  busy_ = true;
+  thread_.BeginPass();
   time_->At(time_->now() + cost * plain_,
             [this, members = std::move(members)] { EndPass(members); });
 }
@@ -144,11 +132,7 @@ void DraftSide::EndPass(const std::vector<int64_t>& streams) {
     stream.making.reset();
     SendReady(&stream);
   }
-  busy_ = false;
-  std::vector<std::function<void()>> inbox;
-  inbox.swap(inbox_);
-  for (const auto& event : inbox) event();
-  Pump();
+  thread_.EndPass();
 }
 
 }  // namespace specwire::simulate

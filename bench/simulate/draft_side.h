@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "bench/simulate/costs.h"
+#include "bench/simulate/node_thread.h"
 #include "bench/simulate/trace.h"
 #include "bench/simulate/trace_drafter.h"
 #include "bench/simulate/virtual_time.h"
@@ -34,7 +34,11 @@ class DraftSide {
             absl::Duration plain,
             const DraftCosts& costs,
             const VerifyCosts& batch)
-      : time_(time), plain_(plain), costs_(costs), batch_(batch) {}
+      : time_(time),
+        plain_(plain),
+        costs_(costs),
+        batch_(batch),
+        thread_([this] { Pump(); }) {}
 
   using Send = std::function<void(const Proposal&)>;
   // A new stream. `trace` outlives it.
@@ -47,9 +51,8 @@ class DraftSide {
             std::optional<float> min_survival);
   void Close(int64_t stream);
 
-  // What a stream is told that a real node would not take: empty, if all is
-  // well.
-  const std::string& failure() const { return failure_; }
+  // See NodeThread.
+  const std::string& failure() const { return thread_.failure(); }
 
  private:
   struct Stream {
@@ -65,8 +68,6 @@ class DraftSide {
     int made = 0;
   };
 
-  void Take(std::function<void()> event);
-  void Check(const absl::Status& status);
   // Hands out what can be sent; the limits of the next run, if there is to be
   // one.
   std::optional<DraftLimits> SendReady(Stream* stream);
@@ -81,10 +82,7 @@ class DraftSide {
   const DraftCosts costs_;
   const VerifyCosts batch_;
   std::map<int64_t, Stream> streams_;
-  // A pass is under way; messages wait for its end.
-  bool busy_ = false;
-  std::vector<std::function<void()>> inbox_;
-  std::string failure_;
+  NodeThread thread_;
 };
 
 }  // namespace specwire::simulate

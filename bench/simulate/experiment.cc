@@ -87,6 +87,7 @@ Tally& Tally::operator+=(const Tally& other) {
   figures.num_passes += other.figures.num_passes;
   figures.num_draft_tokens += other.figures.num_draft_tokens;
   figures.num_accepted_draft_tokens += other.figures.num_accepted_draft_tokens;
+  figures.num_local_draft_tokens += other.figures.num_local_draft_tokens;
   return *this;
 }
 
@@ -117,7 +118,8 @@ absl::StatusOr<std::map<std::string, Tally>> RunAll(
   return tallies;
 }
 
-std::vector<Policy> FixedPolicies(const std::vector<int>& run_lengths) {
+std::vector<Policy> FixedPolicies(const std::vector<int>& run_lengths,
+                                  bool local) {
   std::vector<Policy> policies = {{.kind = Policy::Kind::kPlain}};
   for (const int run_length : run_lengths) {
     if (run_length < 1) continue;
@@ -127,8 +129,17 @@ std::vector<Policy> FixedPolicies(const std::vector<int>& run_lengths) {
         policies.push_back({.kind = Policy::Kind::kFixed,
                             .run_length = run_length,
                             .window = window,
-                            .patience = patience});
+                            .patience = patience,
+                            .local_run_length = 0});
       }
+    }
+    if (local) {
+      policies.push_back({.kind = Policy::Kind::kFixed,
+                          .run_length = run_length,
+                          .window = run_length,
+                          .patience = absl::ZeroDuration(),
+                          .draft_nodes = false,
+                          .local_run_length = run_length});
     }
   }
   return policies;
@@ -136,6 +147,7 @@ std::vector<Policy> FixedPolicies(const std::vector<int>& run_lengths) {
 
 std::string Describe(const Policy& policy) {
   if (policy.kind == Policy::Kind::kPlain) return "plain";
+  if (!policy.draft_nodes) return absl::StrCat(policy.run_length, " local");
   return absl::StrCat(policy.run_length,
                       "/",
                       policy.window,
@@ -167,9 +179,12 @@ absl::StatusOr<std::map<std::string, Comparison>> CompareWithFixed(
     comparison.tokens_per_pass = tally.tokens_per_pass();
     comparison.predicted = tally.predicted_speedup();
     const auto& figures = tally.figures;
-    comparison.acceptance =
-        static_cast<double>(figures.num_accepted_draft_tokens) /
+    const auto drafted =
         static_cast<double>(std::max<int64_t>(figures.num_draft_tokens, 1));
+    comparison.acceptance =
+        static_cast<double>(figures.num_accepted_draft_tokens) / drafted;
+    comparison.local =
+        static_cast<double>(figures.num_local_draft_tokens) / drafted;
   }
   for (const Policy& policy : fixed) {
     SPECWIRE_ASSIGN_OR_RETURN(const auto tallies, run(policy));

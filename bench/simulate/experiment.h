@@ -41,9 +41,10 @@ absl::StatusOr<std::map<std::string, Tally>> RunAll(
 
 // The fixed settings of a search in hindsight: plain, and every run length with
 // a window of the same and of twice the size, without and with endless
-// patience.
-std::vector<Policy> FixedPolicies(const std::vector<int>& run_lengths);
-// For example "plain", "5/10 waiting".
+// patience; `local`: and of the verifier's own drafts.
+std::vector<Policy> FixedPolicies(const std::vector<int>& run_lengths,
+                                  bool local = false);
+// For example "plain", "5/10 waiting", "4 local".
 std::string Describe(const Policy& policy);
 
 // Control against hindsight, for one category. Rates are those of plain
@@ -56,6 +57,8 @@ struct Comparison {
   double tokens_per_pass = 0;
   double acceptance = 0;
   double predicted = 0;
+  // Of the draft tokens that were verified, the verifier's own.
+  double local = 0;
   // In the order of the policies.
   std::vector<double> fixed;
 

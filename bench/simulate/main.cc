@@ -21,6 +21,7 @@ namespace {
 
 struct Flags {
   std::vector<std::string> traces;
+  std::vector<std::string> local_traces;
   double constant = -1;
   int constant_run = kMaxTracedRun;
   int tokens = 2000;
@@ -64,6 +65,10 @@ T Get(absl::StatusOr<T> value) {
 
 void AddTraceFlags(CLI::App* app, Flags* flags) {
   app->add_option("--traces", flags->traces, "Files of accept traces");
+  app->add_option("--local_traces",
+                  flags->local_traces,
+                  "Files of a lookup's accept traces of the same texts: what "
+                  "the verifier looks up for itself");
   app->add_option("--constant",
                   flags->constant,
                   "Instead: each draft token is right with this chance")
@@ -102,8 +107,7 @@ void AddClusterFlags(CLI::App* app, Flags* flags) {
       ->delimiter(',');
   app->add_option("--drafter_rtt_ms",
                   flags->drafter_rtt_ms,
-                  "Round trips from coordinator to draft node; 0 is like the "
-                  "local drafter")
+                  "Round trips from coordinator to draft node")
       ->delimiter(',');
   app->add_option("--jitter_ms",
                   flags->jitter_ms,
@@ -160,7 +164,13 @@ std::vector<Trace> GetTraces(const Flags& flags) {
   if (flags.traces.empty()) {
     Fail(absl::InvalidArgumentError("--traces or --constant is needed"));
   }
-  return ReadAll(flags.traces);
+  std::vector<Trace> traces = ReadAll(flags.traces);
+  if (!flags.local_traces.empty()) {
+    const absl::Status added =
+        AddLocalTraces(ReadAll(flags.local_traces), &traces);
+    if (!added.ok()) Fail(added);
+  }
+  return traces;
 }
 
 // The settings of each combination of the flags that take several values.
@@ -216,7 +226,7 @@ nlohmann::ordered_json ToJson(const Settings& settings) {
 }
 
 void PrintRow(const std::string& category, const Comparison& comparison) {
-  std::printf("%-16s %8.3f %9.3f %11.3f %-12s %8.3f %12.2f %9.2f\n",
+  std::printf("%-16s %8.3f %9.3f %11.3f %-12s %8.3f %12.2f %9.2f %6.2f\n",
               category.c_str(),
               comparison.adaptive,
               comparison.predicted,
@@ -224,7 +234,8 @@ void PrintRow(const std::string& category, const Comparison& comparison) {
               Describe(comparison.best).c_str(),
               comparison.regret(),
               comparison.tokens_per_pass,
-              comparison.acceptance);
+              comparison.acceptance,
+              comparison.local);
 }
 
 void PrintJson(const Settings& settings,
@@ -240,6 +251,7 @@ void PrintJson(const Settings& settings,
   json["control"] = comparison.regret();
   json["tokens_per_pass"] = comparison.tokens_per_pass;
   json["acceptance"] = comparison.acceptance;
+  json["local"] = comparison.local;
   for (size_t i = 0; i < fixed.size(); ++i) {
     json["fixed"][Describe(fixed[i])] = comparison.fixed[i];
   }
@@ -264,7 +276,8 @@ void PrintGrid(const std::map<std::string, Comparison>& comparisons,
 void PrintComparisons(const Flags& flags,
                       const Settings& settings,
                       const std::vector<Trace>& traces) {
-  const std::vector<Policy> fixed = FixedPolicies(flags.grid);
+  const std::vector<Policy> fixed =
+      FixedPolicies(flags.grid, !flags.local_traces.empty());
   const std::map<std::string, Comparison> comparisons = Get(
       CompareWithFixed(settings, traces, fixed, flags.repeats, flags.mixed));
   if (flags.json) {
@@ -273,7 +286,7 @@ void PrintComparisons(const Flags& flags,
     }
     return;
   }
-  std::printf("%s\n%-16s %8s %9s %11s %-12s %8s %12s %9s\n",
+  std::printf("%s\n%-16s %8s %9s %11s %-12s %8s %12s %9s %6s\n",
               Describe(settings).c_str(),
               "category",
               "adaptive",
@@ -282,7 +295,8 @@ void PrintComparisons(const Flags& flags,
               "",
               "control",
               "tokens/pass",
-              "accepted");
+              "accepted",
+              "local");
   for (const auto& [category, comparison] : comparisons) {
     PrintRow(category, comparison);
   }

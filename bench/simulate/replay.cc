@@ -4,7 +4,6 @@
 #include <time.h>
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -13,21 +12,11 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "cli/bench/texts.h"
 #include "common/base/status_macros.h"
 
 namespace specwire::replay {
 namespace {
-
-constexpr size_t kGram = 4;
-constexpr std::array<absl::string_view, 9> kChatTopics = {"writing",
-                                                          "roleplay",
-                                                          "reasoning",
-                                                          "math",
-                                                          "coding",
-                                                          "extraction",
-                                                          "stem",
-                                                          "humanities",
-                                                          "mt_bench"};
 
 absl::Duration ProcessorTime() {
   timespec now;
@@ -87,7 +76,7 @@ absl::StatusOr<std::optional<Text>> ParseText(const std::string& line) {
     return std::nullopt;
   }
   Text text;
-  text.category = CategoryOf(GetString(json, "category"));
+  text.category = std::string(cli::bench::GroupOf(GetString(json, "category")));
   if (text.category.empty()) {
     return absl::InvalidArgumentError("category is missing");
   }
@@ -106,13 +95,6 @@ absl::StatusOr<std::optional<Text>> ParseText(const std::string& line) {
 }
 
 }  // namespace
-
-std::string CategoryOf(absl::string_view category) {
-  const bool chat =
-      std::find(kChatTopics.begin(), kChatTopics.end(), category) !=
-      kChatTopics.end();
-  return chat ? "chat" : std::string(category);
-}
 
 absl::StatusOr<std::vector<Text>> ReadTexts(std::istream* input,
                                             absl::string_view name) {
@@ -136,28 +118,6 @@ absl::StatusOr<std::vector<Text>> ReadTexts(std::istream* input,
     return absl::InvalidArgumentError(absl::StrCat(name, ": has no texts"));
   }
   return texts;
-}
-
-double RepeatRate(const Text& text) {
-  std::vector<int32_t> all = text.prompt;
-  all.insert(all.end(), text.completion.begin(), text.completion.end());
-  std::set<std::array<int32_t, kGram>> seen;
-  int64_t counted = 0;
-  int64_t repeated = 0;
-  for (size_t end = kGram; end <= all.size(); ++end) {
-    std::array<int32_t, kGram> gram;
-    std::copy_n(all.begin() + static_cast<std::ptrdiff_t>(end - kGram),
-                kGram,
-                gram.begin());
-    const bool is_new = seen.insert(gram).second;
-    // All of it is the completion's.
-    if (end < text.prompt.size() + kGram) continue;
-    ++counted;
-    repeated += is_new ? 0 : 1;
-  }
-  return counted > 0
-             ? static_cast<double>(repeated) / static_cast<double>(counted)
-             : 0;
 }
 
 Replay::Replay(Drafter* drafter, const Text* text)

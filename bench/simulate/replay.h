@@ -34,22 +34,14 @@ struct Text {
   int vocab_size = 0;
 };
 
-// Reads texts, one JSON object a line: category, prompt_token_ids, token_ids;
-// optional question_id, temperature (0 if absent), top_k, top_p, min_p, seed
-// and finish_reason ("stop" or "length"). These are the lines of `specwire
-// bench
-// --raw`, whose speculative requests (`mode`) and failed ones are left out, as
-// is a question that was there before with the same seed. INVALID_ARGUMENT
-// naming `name` and the line.
+// Reads texts, one JSON object a line: category (GroupOf is what counts),
+// prompt_token_ids, token_ids; optional question_id, temperature (0 if absent),
+// top_k, top_p, min_p, seed and finish_reason ("stop" or "length"). These are
+// the lines of `specwire bench --raw`, whose speculative requests (`mode`) and
+// failed ones are left out, as is a question that was there before with the
+// same seed. INVALID_ARGUMENT naming `name` and the line.
 absl::StatusOr<std::vector<Text>> ReadTexts(std::istream* input,
                                             absl::string_view name);
-
-// Spec-Bench's category of a question's: its eight topics of chat are one.
-std::string CategoryOf(absl::string_view category);
-
-// The share of the completion's 4-grams that occurred earlier in prompt and
-// completion.
-double RepeatRate(const Text& text);
 
 // What a drafter said at one place of a text.
 struct Answer {

@@ -42,6 +42,9 @@ coordinator::RequestParams MakeParams(const Request::Context& context,
   params.speculation.fixed_run_length = !adaptive;
   params.speculation.fixed_window = !adaptive;
   params.speculation.patience = policy.patience;
+  params.draft_nodes = policy.draft_nodes;
+  params.local_run_length =
+      trace.local != nullptr ? policy.local_run_length : 0;
   params.vocab_size = kTraceVocabulary;
   if (adaptive) {
     params.adapt = context.priors != nullptr
@@ -89,6 +92,8 @@ void Request::Do(const coordinator::OpenVerifier& open) {
   params.decode_until = open.decode_until;
   params.patience = open.patience;
   params.max_draft_rows = open.max_draft_rows;
+  params.local_run_length = open.local_run_length;
+  params.local_enough = open.local_enough;
   const auto send = [this, stream](const Commit& commit,
                                    const coordinator::PassTimes& times) {
     if (!verifier_.has_value() || verifier_->number != stream) return;
@@ -98,7 +103,7 @@ void Request::Do(const coordinator::OpenVerifier& open) {
     });
   };
   verifier_->out.Send([this, stream, params = std::move(params), send] {
-    context_.verifier->Open(stream, params, send);
+    context_.verifier->Open(stream, params, context_.trace->local.get(), send);
   });
 }
 
@@ -113,6 +118,7 @@ void Request::Do(const coordinator::SendDecodeTune& tune) {
   verifier::VerifyTune out;
   out.patience = tune.patience;
   out.decode_until = tune.decode_until;
+  out.local_enough = tune.local_enough;
   const int64_t stream = verifier_->number;
   verifier_->out.Send(
       [this, stream, out] { context_.verifier->Tune(stream, out); });

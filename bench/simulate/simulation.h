@@ -24,6 +24,10 @@ struct Policy {
   int run_length = 4;
   int window = 8;
   absl::Duration patience = absl::Milliseconds(10);
+  // Who drafts: draft nodes, and the verifier for itself, up to so many tokens,
+  // where a trace has local drafts. Fixed: one of the two.
+  bool draft_nodes = true;
+  int local_run_length = kMaxTracedRun;
 };
 
 // A cluster and its load.

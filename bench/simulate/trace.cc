@@ -5,7 +5,10 @@
 #include <cmath>
 #include <cstddef>
 #include <fstream>
+#include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <tuple>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -174,6 +177,40 @@ absl::StatusOr<std::vector<Trace>> ReadTraceFile(const std::string& path) {
   return ReadTraces(&file, path);
 }
 
+absl::Status AddLocalTraces(const std::vector<Trace>& local,
+                            std::vector<Trace>* traces) {
+  using Text = std::tuple<int64_t, std::string, int, size_t>;
+  const auto text_of = [](const Trace& trace) {
+    return Text(trace.question_id,
+                trace.category,
+                trace.prompt_tokens,
+                trace.positions.size());
+  };
+  std::map<Text, std::shared_ptr<const Trace>> by_text;
+  for (const Trace& trace : local) {
+    for (const TracePosition& position : trace.positions) {
+      if (position.survival.size() != static_cast<size_t>(position.proposed)) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("question ",
+                         trace.question_id,
+                         ": the local trace has no survival"));
+      }
+    }
+    by_text[text_of(trace)] = std::make_shared<Trace>(trace);
+  }
+  for (Trace& trace : *traces) {
+    const auto found = by_text.find(text_of(trace));
+    if (found == by_text.end()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("question ",
+                       trace.question_id,
+                       ": there is no local trace of the same text"));
+    }
+    trace.local = found->second;
+  }
+  return absl::OkStatus();
+}
+
 Trace ConstantTrace(
     double acceptance, int run, int num_tokens, uint64_t seed, bool survival) {
   Trace trace;
@@ -198,6 +235,14 @@ Trace ConstantTrace(
 Trace JoinTraces(const std::vector<Trace>& traces, int num_tokens) {
   Trace joined = traces.front();
   joined.stopped = false;
+  joined.local = nullptr;
+  std::vector<Trace> locals;
+  for (const Trace& trace : traces) {
+    if (trace.local != nullptr) locals.push_back(*trace.local);
+  }
+  if (locals.size() == traces.size()) {
+    joined.local = std::make_shared<Trace>(JoinTraces(locals, num_tokens));
+  }
   joined.positions.clear();
   const size_t wanted = static_cast<size_t>(num_tokens);
   for (size_t i = 0; joined.positions.size() < wanted; ++i) {

@@ -3,9 +3,11 @@
 
 #include <cstdint>
 #include <istream>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
@@ -54,6 +56,9 @@ struct Trace {
   bool stopped = false;
   // One for each token of the completion.
   std::vector<TracePosition> positions;
+  // What the verifier looks up for itself on the same text; null: nothing. Not
+  // part of the line.
+  std::shared_ptr<const Trace> local = nullptr;
 };
 
 inline constexpr absl::string_view kSurvivalDigits =
@@ -69,6 +74,13 @@ absl::StatusOr<std::vector<Trace>> ReadTraces(std::istream* input,
                                               absl::string_view name);
 absl::StatusOr<std::vector<Trace>> ReadTraceFile(const std::string& path);
 
+// Gives each of `traces` the one of `local` on the same text: of the same
+// question, prompt and completion lengths. INVALID_ARGUMENT, naming the
+// question, if there is none or it makes no estimates, without which nobody can
+// tell whether a local draft is enough.
+absl::Status AddLocalTraces(const std::vector<Trace>& local,
+                            std::vector<Trace>* traces);
+
 // A drafter that has a run of `run` tokens everywhere, and is right about each
 // place of the text with chance `acceptance`, whatever the others. `survival`:
 // it says so. REQUIRES: 0 <= acceptance <= 1, 0 <= run <= kMaxTracedRun,
@@ -81,6 +93,7 @@ Trace ConstantTrace(double acceptance,
 
 // One text after the other, as if it were one: the first `num_tokens` of all of
 // `traces`, which are repeated as needed. Runs do not reach across the ends.
+// There are local drafts if all of them have some.
 // REQUIRES: traces is not empty.
 Trace JoinTraces(const std::vector<Trace>& traces, int num_tokens);
 

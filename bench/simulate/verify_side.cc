@@ -6,11 +6,13 @@
 #include <limits>
 #include <utility>
 
-#include "bench/simulate/trace_drafter.h"
 #include "verifier_node/step_costs.h"
 
 namespace specwire::simulate {
 namespace {
+
+// As a node cuts its own drafts, see Decoding::LookUpDraft.
+constexpr float kLeastSurvival = 0.03f;
 
 using NextKind = verifier::VerifySequence::Next::Kind;
 
@@ -32,53 +34,66 @@ VerifySide::VerifySide(VirtualTime* time,
     : time_(time),
       plain_(plain),
       costs_(costs),
-      pass_cost_(MeasuredCost(plain, costs)) {}
+      pass_cost_(MeasuredCost(plain, costs)),
+      thread_([this] { Pump(); }) {}
 
 void VerifySide::Open(int64_t stream,
                       verifier::VerifyParams params,
+                      const Trace* local,
                       Send send) {
-  Take([this, stream, params = std::move(params), send = std::move(send)] {
+  thread_.Take([this,
+                stream,
+                params = std::move(params),
+                local,
+                send = std::move(send)] {
     absl::StatusOr<verifier::VerifySequence> sequence =
         verifier::VerifySequence::Open(
             params,
             {.vocab_size = kTraceVocabulary,
              .max_model_len = std::numeric_limits<int>::max()});
-    Check(sequence.status());
+    thread_.Check(sequence.status());
     if (!sequence.ok()) return;
     sequence->OnPrefilled(time_->now());
-    streams_.emplace(stream, Stream{*std::move(sequence), send, time_->now()});
+    Stream opened{
+        *std::move(sequence), send, std::nullopt, /*last_end=*/time_->now()};
+    if (local != nullptr && params.local_run_length > 0) {
+      opened.local.emplace(local);
+    }
+    LookUp(&opened);
+    streams_.emplace(stream, std::move(opened));
   });
 }
 
+void VerifySide::LookUp(Stream* stream) {
+  if (!stream->local.has_value()) return;
+  verifier::VerifySequence& sequence = stream->sequence;
+  const int most = sequence.max_local_tokens();
+  sequence.SetLocalDraft(
+      most == 0
+          ? DraftRun()
+          : stream->local
+                ->Propose(sequence.log(),
+                          {.max_tokens = most, .min_survival = kLeastSurvival})
+                .run);
+}
+
 void VerifySide::Propose(int64_t stream, Proposal proposal) {
-  Take([this, stream, proposal = std::move(proposal)] {
+  thread_.Take([this, stream, proposal = std::move(proposal)] {
     const auto it = streams_.find(stream);
-    if (it != streams_.end()) Check(it->second.sequence.OnProposal(proposal));
+    if (it != streams_.end())
+      thread_.Check(it->second.sequence.OnProposal(proposal));
   });
 }
 
 void VerifySide::Tune(int64_t stream, verifier::VerifyTune tune) {
-  Take([this, stream, tune] {
+  thread_.Take([this, stream, tune] {
     const auto it = streams_.find(stream);
-    if (it != streams_.end()) Check(it->second.sequence.OnTune(tune));
+    if (it != streams_.end()) thread_.Check(it->second.sequence.OnTune(tune));
   });
 }
 
 void VerifySide::Close(int64_t stream) {
-  Take([this, stream] { streams_.erase(stream); });
-}
-
-void VerifySide::Take(std::function<void()> event) {
-  if (busy_) {
-    inbox_.push_back(std::move(event));
-    return;
-  }
-  event();
-  Pump();
-}
-
-void VerifySide::Check(const absl::Status& status) {
-  if (!status.ok() && failure_.empty()) failure_ = status.ToString();
+  thread_.Take([this, stream] { streams_.erase(stream); });
 }
 
 // As EngineThread::FindReady does it.
@@ -102,6 +117,7 @@ std::vector<int64_t> VerifySide::Plan(absl::Time* wake) {
     member.candidate.steps = true;
     member.candidate.draft_rows = sequence.num_step_rows();
     member.candidate.lock_step = sequence.lock_step();
+    member.candidate.draft_survival = sequence.step_survival();
     member.candidate.survival = &sequence.survival();
     members.push_back(member);
   }
@@ -136,7 +152,7 @@ std::vector<int64_t> VerifySide::Plan(absl::Time* wake) {
 }
 
 void VerifySide::Pump() {
-  if (busy_) return;
+  if (thread_.busy()) return;
   const int64_t timer = ++timer_;
   absl::Time wake = absl::InfiniteFuture();
   std::vector<int64_t> members = Plan(&wake);
@@ -156,7 +172,7 @@ void VerifySide::Pump() {
     stream.last_pass = num_passes_;
     num_rows += 1 + stream.draft_rows;
   }
-  busy_ = true;
+  thread_.BeginPass();
   const absl::Time start = time_->now();
   time_->At(start + costs_(num_rows) * plain_,
             [this, members = std::move(members), start, num_rows] {
@@ -178,7 +194,9 @@ void VerifySide::EndPass(const std::vector<int64_t>& members,
     for (int i = 0; i <= stream.draft_rows; ++i) {
       target.push_back(RightToken(length + i));
     }
-    const Commit commit = stream.sequence.FinishStep(target, end);
+    Commit commit = stream.sequence.FinishStep(target, end);
+    LookUp(&stream);
+    commit.local_next = stream.sequence.LocalIsEnough();
     const coordinator::PassTimes times = {.wait = start - stream.last_end,
                                           .verify = end - start};
     stream.last_end = end;
@@ -186,11 +204,7 @@ void VerifySide::EndPass(const std::vector<int64_t>& members,
     // The stream ends with its sequence.
     if (commit.finish != FinishReason::kNone) streams_.erase(id);
   }
-  busy_ = false;
-  std::vector<std::function<void()>> inbox;
-  inbox.swap(inbox_);
-  for (const auto& event : inbox) event();
-  Pump();
+  thread_.EndPass();
 }
 
 }  // namespace specwire::simulate

@@ -4,12 +4,15 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "bench/simulate/costs.h"
+#include "bench/simulate/node_thread.h"
+#include "bench/simulate/trace.h"
+#include "bench/simulate/trace_drafter.h"
 #include "bench/simulate/virtual_time.h"
 #include "common/drafting/messages.h"
 #include "coordinator/request_machine.h"
@@ -32,18 +35,24 @@ class VerifySide {
 
   using Send =
       std::function<void(const Commit&, const coordinator::PassTimes&)>;
-  void Open(int64_t stream, verifier::VerifyParams params, Send send);
+  // `local`: what it looks up by itself, if the parameters want that; null:
+  // nothing. Outlives the stream.
+  void Open(int64_t stream,
+            verifier::VerifyParams params,
+            const Trace* local,
+            Send send);
   void Propose(int64_t stream, Proposal proposal);
   void Tune(int64_t stream, verifier::VerifyTune tune);
   void Close(int64_t stream);
 
-  // Empty, unless a stream was told what a real node would not take.
-  const std::string& failure() const { return failure_; }
+  // See NodeThread.
+  const std::string& failure() const { return thread_.failure(); }
 
  private:
   struct Stream {
     verifier::VerifySequence sequence;
     Send send;
+    std::optional<TraceDrafter> local;
     // The end of its latest step.
     absl::Time last_end;
     int64_t last_pass = 0;
@@ -51,8 +60,8 @@ class VerifySide {
     int draft_rows = 0;
   };
 
-  void Take(std::function<void()> event);
-  void Check(const absl::Status& status);
+  // Looks up the local draft for the next step.
+  static void LookUp(Stream* stream);
   // The streams of the next pass, with their rows set; if there is none yet,
   // `wake` is when there may be.
   std::vector<int64_t> Plan(absl::Time* wake);
@@ -67,11 +76,9 @@ class VerifySide {
   verifier::PassCost pass_cost_;
   std::map<int64_t, Stream> streams_;
   int64_t num_passes_ = 0;
-  bool busy_ = false;
-  std::vector<std::function<void()>> inbox_;
   // A timer that was set for an earlier time is void.
   int64_t timer_ = 0;
-  std::string failure_;
+  NodeThread thread_;
 };
 
 }  // namespace specwire::simulate

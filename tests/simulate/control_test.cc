@@ -70,6 +70,28 @@ INSTANTIATE_TEST_SUITE_P(Drafters,
                          ::testing::Values("ngram", "suffix"),
                          [](const auto& one) { return one.param; });
 
+// A draft node beside the verifier's own lookups.
+TEST(LocalControlTest, IsNearlyAsGoodAsTheBestFixedSettingInEveryCategory) {
+  std::vector<Trace> traces = TracesOf("ngram");
+  ASSERT_TRUE(AddLocalTraces(TracesOf("suffix"), &traces).ok());
+  for (const double drafter_round_trip : {0.12, 1.0}) {
+    const auto comparisons =
+        CompareWithFixed(Cluster(0.12, drafter_round_trip),
+                         traces,
+                         FixedPolicies(kRunLengths, /*local=*/true),
+                         /*repeats=*/4,
+                         /*mixed=*/false);
+    ASSERT_TRUE(comparisons.ok()) << comparisons.status();
+    for (const auto& [category, comparison] : *comparisons) {
+      EXPECT_GE(comparison.regret(), kBar)
+          << category << ", round trip to the drafter of " << drafter_round_trip
+          << " plain steps: " << comparison.adaptive << " against "
+          << comparison.best_fixed << " with " << Describe(comparison.best);
+      EXPECT_GT(comparison.local, 0);
+    }
+  }
+}
+
 std::vector<double> Segments(const Settings& settings, const Trace& trace) {
   const auto results = Simulate(settings, {trace}, std::vector<size_t>{0});
   EXPECT_TRUE(results.ok()) << results.status();

@@ -121,17 +121,6 @@ TEST(ReplayTest, BeyondTheDraftersContextThereIsNothing) {
   EXPECT_TRUE(Replay(&drafter, &text).At(0, 4)->run.tokens.empty());
 }
 
-TEST(ReplayTest, CountsRepeatedFourGrams) {
-  Text text;
-  text.prompt = {1, 2, 3, 4, 5};
-  // 4-grams within the completion: 1234 (seen), 2349, 3491, 4912, 9123,
-  // 1234 (seen).
-  text.completion = {1, 2, 3, 4, 9, 1, 2, 3, 4};
-  EXPECT_DOUBLE_EQ(RepeatRate(text), 2.0 / 6);
-  text.completion = {1, 2, 3};
-  EXPECT_EQ(RepeatRate(text), 0);
-}
-
 std::vector<Text> Read(const std::string& lines) {
   std::istringstream input(lines);
   absl::StatusOr<std::vector<Text>> texts = ReadTexts(&input, "file");

@@ -5,7 +5,9 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "bench/simulate/costs.h"
@@ -96,6 +98,55 @@ TEST(SimulateTest, LockStepAgreesWithTheClosedForm) {
   }
 }
 
+// The verifier's own drafts of constant quality.
+Trace WithLocal(Trace trace, double acceptance, int run, uint64_t seed) {
+  Trace local = ConstantTrace(acceptance,
+                              run,
+                              static_cast<int>(trace.positions.size()),
+                              seed,
+                              /*survival=*/true);
+  local.prompt_tokens = trace.prompt_tokens;
+  trace.local = std::make_shared<Trace>(std::move(local));
+  return trace;
+}
+
+Policy Local(int run_length) {
+  return {.kind = Policy::Kind::kFixed,
+          .run_length = run_length,
+          .window = run_length,
+          .patience = absl::ZeroDuration(),
+          .draft_nodes = false,
+          .local_run_length = run_length};
+}
+
+TEST(SimulateTest, LocalDraftsTakeRowsAlone) {
+  for (const double acceptance : {0.6, 0.8}) {
+    const Trace trace =
+        WithLocal(ConstantTrace(0, 0, 20000, 1), acceptance, 16, /*seed=*/3);
+    for (const int run_length : {1, 2, 3}) {
+      const Settings settings = WithRoundTrip(3);
+      const double expected = ClosedFormSpeedup(
+          run_length, acceptance, 0, /*round_trip=*/0, settings.verify);
+      EXPECT_NEAR(
+          Speedup(settings, Local(run_length), trace) / expected, 1, 0.02)
+          << "acceptance " << acceptance << ", run length " << run_length;
+    }
+  }
+}
+
+TEST(SimulateTest, ADistantNodeDoesNotDelayLocalDrafts) {
+  Settings settings = WithRoundTrip(3);
+  settings.draft.token = 0.13;
+  Trace trace = ConstantTrace(0.5, 8, 5000, 1, /*survival=*/true);
+  for (TracePosition& position : trace.positions) position.model = true;
+  const Policy adaptive = {.run_length = 4, .window = 8};
+  const Trace with = WithLocal(trace, 0.8, 8, 2);
+  const double local = Speedup(settings, Local(8), with);
+  EXPECT_GT(local, 2);
+  EXPECT_GE(Speedup(settings, adaptive, with), 0.95 * local);
+  EXPECT_LT(Speedup(settings, adaptive, trace), 1.2);
+}
+
 TEST(SimulateTest, DraftingAheadHidesDraftTime) {
   Trace trace = ConstantTrace(0.95, 16, 20000, 5);
   for (TracePosition& position : trace.positions) position.model = true;
@@ -144,6 +195,8 @@ TEST(SimulateTest, TheTextIsAlwaysTheTraces) {
     settings.draft.token = below(2) * 0.13;
     settings.policy.run_length = 1 + below(12);
     settings.policy.window = settings.policy.run_length * (1 + below(3));
+    settings.policy.draft_nodes = below(4) > 0;
+    settings.policy.local_run_length = below(kMaxTracedRun + 1);
     settings.policy.kind =
         below(2) == 0 ? Policy::Kind::kFixed : Policy::Kind::kAdaptive;
     if (settings.policy.kind == Policy::Kind::kFixed) {
@@ -164,6 +217,12 @@ TEST(SimulateTest, TheTextIsAlwaysTheTraces) {
       traces.back().prompt_tokens = 1 + below(50);
       for (TracePosition& position : traces.back().positions) {
         position.model = below(2) == 0;
+      }
+      if (below(2) == 0) {
+        traces.back() = WithLocal(std::move(traces.back()),
+                                  random.Uniform(),
+                                  below(kMaxTracedRun + 1),
+                                  random.Next());
       }
       order.push_back(j);
     }

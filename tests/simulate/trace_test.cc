@@ -138,6 +138,44 @@ TEST(TraceTest, JoinedRunsEndWhereTheWholeEnds) {
   EXPECT_EQ(whole.positions[8].right, 3);
 }
 
+// Two questions of 5 and 7 tokens.
+std::vector<Trace> TwoTraces(bool survival) {
+  std::vector<Trace> traces = {ConstantTrace(0.5, 4, 5, 1, survival),
+                               ConstantTrace(0.5, 2, 7, 2, survival)};
+  traces[0].question_id = 81;
+  traces[1].question_id = 82;
+  return traces;
+}
+
+TEST(TraceTest, LocalTracesAreThoseOfTheSameText) {
+  std::vector<Trace> traces = TwoTraces(false);
+  std::vector<Trace> local = TwoTraces(true);
+  local[0].positions[0].right = 3;
+  std::swap(local[0], local[1]);
+  ASSERT_TRUE(AddLocalTraces(local, &traces).ok());
+  ASSERT_NE(traces[0].local, nullptr);
+  EXPECT_EQ(traces[0].local->positions[0].right, 3);
+  EXPECT_EQ(traces[1].local->question_id, 82);
+  const Trace joined = JoinTraces(traces, 11);
+  ASSERT_NE(joined.local, nullptr);
+  EXPECT_EQ(joined.local->positions.size(), 11u);
+  EXPECT_EQ(joined.local->positions[5].proposed, 2);
+  traces[1].local = nullptr;
+  EXPECT_EQ(JoinTraces(traces, 11).local, nullptr);
+}
+
+TEST(TraceTest, LocalTracesThatDoNotFitAreRefused) {
+  std::vector<Trace> traces = TwoTraces(false);
+  std::vector<Trace> local = TwoTraces(true);
+  local[1].positions.pop_back();
+  absl::Status status = AddLocalTraces(local, &traces);
+  EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("82"));
+  status = AddLocalTraces(TwoTraces(false), &traces);
+  EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("survival"));
+}
+
 std::vector<int32_t> Path(const Trace& trace, int length) {
   const std::vector<int32_t> text = TraceText(trace);
   return {text.begin(), text.begin() + length};
