@@ -211,7 +211,7 @@ int Main(const Flags& flags) {
     std::fprintf(stderr, "%s\n", engine.status().ToString().c_str());
     return 1;
   }
-  const auto costs = MeasureStepCosts(engine->get(), {1, 4, 8, 16, 64});
+  const auto costs = MeasureStepCosts(engine->get(), kStepCostRows);
   if (!costs.ok()) return 1;
   MetricsRegistry registry;
   VerifierMetrics metrics(&registry);
