@@ -14,6 +14,7 @@
 #include "cli/bench/plot.h"
 #include "cli/bench/sweep.h"
 #include "cli/bench/sweep_report.h"
+#include "cli/bench/sweep_result.h"
 #include "cli/command.h"
 #include "cli/completion.h"
 #include "cli/supervisor.h"
@@ -82,7 +83,8 @@ void AddGridFlags(CLI::App* command, SweepFlags* flags) {
       ->add_option("--sweep_drafters",
                    texts->drafters,
                    "Drafters, with commas; each has a cluster of its own at "
-                   "each temperature; 'local' is the coordinator's own")
+                   "each temperature; 'local' is the verifier's own, without "
+                   "a draft node")
       ->capture_default_str();
   command
       ->add_option("--sweep_temperatures", texts->temperatures, "Temperatures")
@@ -97,7 +99,7 @@ void AddGridFlags(CLI::App* command, SweepFlags* flags) {
       ->add_option("--sweep_run_lengths",
                    texts->run_lengths,
                    "Draft tokens in a proposal, in lock-step; auto is the "
-                   "coordinator's choice")
+                   "coordinator's choice of that and of who drafts")
       ->capture_default_str();
   command
       ->add_option("--sweep_link",

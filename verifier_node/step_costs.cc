@@ -2,7 +2,6 @@
 #include "verifier_node/step_costs.h"
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -12,8 +11,12 @@
 namespace specwire::verifier {
 namespace {
 
-constexpr int kContextLength = 16;
-constexpr size_t kPasses = 3;
+using Clock = std::chrono::steady_clock;
+
+constexpr int kContextLength = 256;
+constexpr int kLeastTurns = 3;
+constexpr int kMostTurns = 15;
+constexpr Clock::duration kTime = std::chrono::seconds(1);
 
 absl::Status Compute(Engine* engine, KvSequence* kv, int num_rows) {
   // Which tokens they are makes no difference to the time.
@@ -22,32 +25,48 @@ absl::Status Compute(Engine* engine, KvSequence* kv, int num_rows) {
   return engine->Forward(absl::MakeConstSpan(&run, 1)).status();
 }
 
+// Positions of one sequence.
+int Room(const Engine& engine) {
+  const int64_t in_cache = engine.kv_blocks_total() * engine.kv_block_size();
+  return static_cast<int>(
+      std::min<int64_t>(in_cache, engine.info().max_model_len));
+}
+
+absl::Duration Median(std::vector<absl::Duration> durations) {
+  std::sort(durations.begin(), durations.end());
+  return durations[durations.size() / 2];
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<StepCost>> MeasureStepCosts(
     Engine* engine, absl::Span<const int> rows) {
-  const int64_t in_cache = engine->kv_blocks_total() * engine->kv_block_size();
-  const int64_t room =
-      std::min<int64_t>(in_cache, engine->info().max_model_len);
-  const std::unique_ptr<KvSequence> kv = engine->NewSequence();
+  const int room = Room(*engine);
+  const int context = std::min(kContextLength, room / 2);
   std::vector<StepCost> costs;
   for (const int num_rows : rows) {
-    if (kContextLength + num_rows > room) continue;
-    // The first pass also warms up.
-    if (kv->length() == 0) {
-      SPECWIRE_RETURN_IF_ERROR(Compute(engine, kv.get(), kContextLength));
+    if (context + num_rows > room) continue;
+    costs.push_back(
+        {.num_rows = num_rows, .context_length = context, .duration = {}});
+  }
+  const std::unique_ptr<KvSequence> kv = engine->NewSequence();
+  // Warms up, too.
+  if (context > 0) {
+    SPECWIRE_RETURN_IF_ERROR(Compute(engine, kv.get(), context));
+  }
+  std::vector<std::vector<absl::Duration>> durations(costs.size());
+  const Clock::time_point begin = Clock::now();
+  for (int turn = 0; turn < kMostTurns; ++turn) {
+    if (turn >= kLeastTurns && Clock::now() - begin > kTime) break;
+    for (size_t i = 0; i < costs.size(); ++i) {
+      const Clock::time_point start = Clock::now();
+      SPECWIRE_RETURN_IF_ERROR(Compute(engine, kv.get(), costs[i].num_rows));
+      durations[i].push_back(absl::FromChrono(Clock::now() - start));
+      kv->Truncate(context);
     }
-    std::array<absl::Duration, kPasses> durations;
-    for (absl::Duration& duration : durations) {
-      const auto start = std::chrono::steady_clock::now();
-      SPECWIRE_RETURN_IF_ERROR(Compute(engine, kv.get(), num_rows));
-      duration = absl::FromChrono(std::chrono::steady_clock::now() - start);
-      kv->Truncate(kContextLength);
-    }
-    std::sort(durations.begin(), durations.end());
-    costs.push_back({.num_rows = num_rows,
-                     .context_length = kContextLength,
-                     .duration = durations[kPasses / 2]});
+  }
+  for (size_t i = 0; i < costs.size(); ++i) {
+    costs[i].duration = Median(std::move(durations[i]));
   }
   return costs;
 }

@@ -15,12 +15,19 @@ struct StepCost {
   int num_rows = 0;
   // Positions before the first row.
   int context_length = 0;
-  // Median of a few passes.
+  // Median of several passes.
   absl::Duration duration;
 };
 
-// Times passes of each number of rows on an idle engine. Leaves its cache
-// empty. A number of rows that does not fit the model is left out.
+// The numbers of rows that a node measures: closely where drafts are, since
+// that is where the price of a row decides whether it pays.
+inline constexpr int kStepCostRows[] = {1, 2, 3, 4, 5, 6, 8, 16, 64};
+
+// Times passes of each number of rows on an idle engine, behind as many
+// positions as a short conversation has, or half of what fits. All take turns,
+// so that what slows the machine for a while slows all of them; about a second
+// in all, on a slow machine three turns. Leaves the engine's cache empty. A
+// number of rows that does not fit the model is left out.
 // REQUIRES: the engine's thread-bound methods are nobody else's meanwhile;
 // 1 <= rows <= Engine::kMaxRows.
 absl::StatusOr<std::vector<StepCost>> MeasureStepCosts(

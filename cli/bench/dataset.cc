@@ -12,6 +12,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "cli/bench/texts.h"
 #include "common/base/status_macros.h"
 #include "nlohmann/json.hpp"
 
@@ -23,16 +24,6 @@ using Json = nlohmann::json;
 // The coordinator's limit on a prompt.
 constexpr size_t kMaxTextBytes = size_t{4} << 20;
 constexpr size_t kMaxCategoryBytes = 64;
-
-constexpr char kChat[] = "chat";
-constexpr absl::string_view kChatTopics[] = {"writing",
-                                             "roleplay",
-                                             "reasoning",
-                                             "math",
-                                             "coding",
-                                             "extraction",
-                                             "stem",
-                                             "humanities"};
 
 // Questions in one order, split by what `key` says of them, in the order in
 // which its values come first.
@@ -131,13 +122,6 @@ absl::StatusOr<bool> ReadLine(std::istream* input, std::string* line) {
 }
 
 }  // namespace
-
-absl::string_view GroupOf(absl::string_view category) {
-  const bool is_chat =
-      std::find(std::begin(kChatTopics), std::end(kChatTopics), category) !=
-      std::end(kChatTopics);
-  return is_chat ? kChat : category;
-}
 
 std::vector<Question> TakeTurns(const std::vector<Question>& questions) {
   std::vector<std::vector<Question>> groups =

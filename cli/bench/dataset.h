@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
 
 namespace specwire::cli::bench {
 
@@ -25,12 +24,9 @@ struct Question {
   std::string text;
 };
 
-// What a category is reported under: "chat" for the eight topics of
-// Spec-Bench's conversations, itself for any other.
-absl::string_view GroupOf(absl::string_view category);
-
-// The questions with their groups in turns, and within a group its categories:
-// the first few of them are of all kinds. Within a category the order stays.
+// The questions with their groups (GroupOf) in turns, and within a group its
+// categories: the first few of them are of all kinds. Within a category the
+// order stays.
 std::vector<Question> TakeTurns(const std::vector<Question>& questions);
 
 // The questions of `input`, at least one; blank lines are skipped.

@@ -6,6 +6,8 @@
 #include <unordered_map>
 #include <utility>
 
+#include "cli/bench/texts.h"
+
 namespace specwire::cli::bench {
 namespace {
 

@@ -66,6 +66,11 @@ void AddStats(const v1::SpeculationStats& stats, v1::SpeculationStats* sum) {
   sum->set_num_draft_tokens(sum->num_draft_tokens() + stats.num_draft_tokens());
   sum->set_num_accepted_draft_tokens(sum->num_accepted_draft_tokens() +
                                      stats.num_accepted_draft_tokens());
+  sum->set_num_local_draft_tokens(sum->num_local_draft_tokens() +
+                                  stats.num_local_draft_tokens());
+  sum->set_num_accepted_local_draft_tokens(
+      sum->num_accepted_local_draft_tokens() +
+      stats.num_accepted_local_draft_tokens());
   sum->set_num_passes(sum->num_passes() + stats.num_passes());
   sum->set_num_drafted_tokens(sum->num_drafted_tokens() +
                               stats.num_drafted_tokens());

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "cli/bench/report.h"
+#include "cli/bench/texts.h"
 #include "cli/completion.h"
 
 namespace specwire::cli::bench {

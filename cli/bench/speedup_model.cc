@@ -5,12 +5,17 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <numeric>
 #include <utility>
 
 #include "absl/status/status.h"
+#include "cli/bench/statistics.h"
 
 namespace specwire::cli::bench {
 namespace {
+
+// A line through fewer points says nothing about them.
+constexpr size_t kTellingRuns = 3;
 
 double Between(double x, double x0, double y0, double x1, double y1) {
   return x1 == x0 ? y0 : y0 + (y1 - y0) * (x - x0) / (x1 - x0);
@@ -77,10 +82,11 @@ std::vector<double> SurvivalOf(const v1::SpeculationStats& stats) {
   return survival;
 }
 
-FixedRun MakeFixedRun(const Figures& speculative, int run_length) {
+FixedRun MakeFixedRun(const Figures& speculative, int run_length, bool waits) {
   const v1::SpeculationStats& stats = speculative.speculation;
   FixedRun run;
   run.run_length = run_length;
+  run.waits = waits;
   run.answered =
       std::min(1.0,
                Share(stats.num_spec_steps(),
@@ -91,12 +97,50 @@ FixedRun MakeFixedRun(const Figures& speculative, int run_length) {
   return run;
 }
 
+DraftLoop MeasureLoop(const PassCosts& costs,
+                      double draft_token,
+                      const std::vector<TimedRun>& runs) {
+  // By run length, of a round of each request: draft tokens, and what it takes
+  // beside a plain round, the rows of its pass and the way on purpose.
+  std::map<int, std::pair<std::vector<double>, std::vector<double>>> lengths;
+  for (const TimedRun& timed : runs) {
+    const FixedRun& run = timed.run;
+    if (!run.waits) continue;
+    auto& [tokens, times] = lengths[run.run_length];
+    tokens.push_back(run.answered * run.offered);
+    times.push_back(timed.round_time - 1 - timed.round_trip -
+                    run.answered * (costs.At(1 + run.offered) - 1));
+  }
+  std::vector<double> tokens;
+  std::vector<double> times;
+  for (auto& [_, requests] : lengths) {
+    tokens.push_back(Median(std::move(requests.first)));
+    times.push_back(Median(std::move(requests.second)));
+  }
+  DraftLoop loop{draft_token, 0};
+  if (tokens.empty()) return loop;
+  const double count = static_cast<double>(tokens.size());
+  const double mean_tokens =
+      std::accumulate(tokens.begin(), tokens.end(), 0.0) / count;
+  const double mean_time =
+      std::accumulate(times.begin(), times.end(), 0.0) / count;
+  double together = 0;
+  double square = 0;
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    together += (tokens[i] - mean_tokens) * (times[i] - mean_time);
+    square += (tokens[i] - mean_tokens) * (tokens[i] - mean_tokens);
+  }
+  if (tokens.size() >= kTellingRuns && square > 0) {
+    loop.draft_token = std::clamp(together / square, 0.0, 2 * draft_token);
+  }
+  loop.base = std::max(mean_time - loop.draft_token * mean_tokens, 0.0);
+  return loop;
+}
+
 SpeedupModel::SpeedupModel(PassCosts costs,
-                           double draft_token,
+                           DraftLoop loop,
                            std::vector<FixedRun> runs)
-    : costs_(std::move(costs)),
-      draft_token_(draft_token),
-      runs_(std::move(runs)) {
+    : costs_(std::move(costs)), loop_(loop), runs_(std::move(runs)) {
   std::sort(runs_.begin(), runs_.end(), [](const auto& a, const auto& b) {
     return a.run_length < b.run_length;
   });
@@ -135,10 +179,12 @@ double SpeedupModel::TokensPerRound(int k) const {
 }
 
 double SpeedupModel::RoundTime(int k, double round_trip) const {
+  const FixedRun& run = RunFor(k);
   const double offered = Offered(k);
-  return 1 + round_trip +
-         RunFor(k).answered *
-             (draft_token_ * offered + costs_.At(1 + offered) - 1);
+  const double rows = run.answered * (costs_.At(1 + offered) - 1);
+  if (!run.waits) return 1 + rows;
+  return 1 + loop_.base + round_trip + rows +
+         run.answered * loop_.draft_token * offered;
 }
 
 double SpeedupModel::Speedup(int k, double round_trip) const {

@@ -50,31 +50,60 @@ struct FixedRun {
   // S_i, i = 1 to k: share of the answered rounds that accepted i draft tokens
   // or more, from acceptance_histogram.
   std::vector<double> survival;
+  // Every round waits for a draft node. What the verifier looks up for itself
+  // takes neither a way nor time.
+  bool waits = true;
 };
 // Nothing was drafted, or nothing completed: `answered` is 0.
-FixedRun MakeFixedRun(const Figures& speculative, int run_length);
+FixedRun MakeFixedRun(const Figures& speculative, int run_length, bool waits);
 
 // S_1, S_2, ... of any figures: as FixedRun::survival, as far as the histogram
 // goes.
 std::vector<double> SurvivalOf(const v1::SpeculationStats& stats);
 
-// The law of performance for one drafter and one set of prompts:
+// What a draft costs beside its rows of a pass.
+struct DraftLoop {
+  // c: a draft token.
+  double draft_token = 0;
+  // b: the way verdict -> drafter -> proposal -> verifier, as far as it is not
+  // made longer on purpose, and whatever else a round takes beyond a plain one.
+  double base = 0;
+};
+
+// One request with drafts of a fixed run length, as it was timed.
+struct TimedRun {
+  FixedRun run;
+  // What the way was made longer, and a round as measured.
+  double round_trip = 0;
+  double round_time = 0;
+};
+// b and c in place, by least squares over the medians of each run length, of
+// rounds that waited. `draft_token` is what the drafter says of itself, idle:
+// it holds, unless three run lengths or more tell better. At most twice as much
+// is believed, and 0 at least: lookups among a model's runs are free, and a
+// model that shares a machine's caches with the target is slower than alone.
+DraftLoop MeasureLoop(const PassCosts& costs,
+                      double draft_token,
+                      const std::vector<TimedRun>& runs);
+
+// The law of performance for one drafter and one set of prompts, of decoding
+// behind the first token:
 //
-//   E(k)    = 1 + a (S_1 + ... + S_k)                  tokens a round
-//   T(k, r) = 1 + r + a (c m(k) + v(1 + m(k)) - 1)     time a round
+//   E(k)    = 1 + a (S_1 + ... + S_k)                      tokens a round
+//   T(k, r) = 1 + b + r + a (c m(k) + v(1 + m(k)) - 1)     time a round
 //   speedup = E(k) / T(k, r)
 //
-// c is the time of a draft token, r the round trip verdict -> drafter ->
-// proposal -> verifier, which lock-step pays in every round. Where every round
-// is answered with whole runs (a = 1, m = k) that is E / (k c + v(k+1) + r).
-// a, S and m of a run length that was not measured come from the next longer
-// one: the first k places of S, and m between those of the measured neighbours
-// (0 for k = 0).
+// 1 is a plain step in place, its messages to the client included. r is what
+// the way from verdict to proposal takes longer, which lock-step pays in every
+// round. Where every round is answered with whole runs (a = 1, m = k) that is
+// E / (k c + v(k+1) + b + r). Without `waits`, b, r and c are nothing. a, S and
+// m of a run length that was not measured come from the next longer one: the
+// first k places of S, and m between those of the measured neighbours (0 for
+// k = 0).
 class SpeedupModel {
  public:
   // `runs` may have any order; those in which nothing was drafted count too.
-  // `draft_token` is c.
-  SpeedupModel(PassCosts costs, double draft_token, std::vector<FixedRun> runs);
+  SpeedupModel(PassCosts costs, DraftLoop loop, std::vector<FixedRun> runs);
 
   // 0 if nothing was measured.
   int longest() const;
@@ -96,7 +125,7 @@ class SpeedupModel {
   double Offered(int k) const;
 
   PassCosts costs_;
-  double draft_token_;
+  DraftLoop loop_;
   // By length, ascending.
   std::vector<FixedRun> runs_;
 };

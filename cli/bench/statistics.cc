@@ -7,7 +7,7 @@
 #include <iterator>
 #include <numeric>
 #include <random>
-#include <set>
+#include <utility>
 
 namespace specwire::cli::bench {
 namespace {
@@ -25,6 +25,21 @@ constexpr double kStudent95[] = {
 double Mean(const std::vector<double>& values) {
   return std::accumulate(values.begin(), values.end(), 0.0) /
          static_cast<double>(values.size());
+}
+
+// The 95 % interval of what `figure` makes of samples of `size` pairs.
+template <typename Figure>
+RatioEstimate::Interval Bootstrap(size_t size, Figure figure) {
+  constexpr int kSamples = 2000;
+  std::mt19937_64 random(kSamples);
+  std::vector<double> figures;
+  std::vector<size_t> picked(size);
+  for (int i = 0; i < kSamples; ++i) {
+    for (size_t& index : picked) index = random() % size;
+    figures.push_back(figure(picked));
+  }
+  std::sort(figures.begin(), figures.end());
+  return {Percentile(figures, 0.025), Percentile(figures, 0.975)};
 }
 
 }  // namespace
@@ -107,39 +122,27 @@ std::optional<PooledRatio> PoolPairs(std::vector<PairedWork> pairs) {
   pooled.pairs = static_cast<int64_t>(pairs.size());
   pooled.ratio = ratio(sum);
   if (pairs.size() < 2) return pooled;
-  constexpr int kSamples = 2000;
-  std::mt19937_64 random(kSamples);
-  std::vector<double> ratios;
-  for (int i = 0; i < kSamples; ++i) {
-    PairedWork sample;
-    for (size_t j = 0; j < pairs.size(); ++j) {
-      add(pairs[random() % pairs.size()], &sample);
-    }
-    ratios.push_back(ratio(sample));
-  }
-  std::sort(ratios.begin(), ratios.end());
-  pooled.interval = RatioEstimate::Interval{Percentile(ratios, 0.025),
-                                            Percentile(ratios, 0.975)};
+  pooled.interval =
+      Bootstrap(pairs.size(), [&](const std::vector<size_t>& picked) {
+        PairedWork sample;
+        for (const size_t index : picked) add(pairs[index], &sample);
+        return ratio(sample);
+      });
   return pooled;
 }
 
-double RepeatRate(const std::vector<int32_t>& prompt,
-                  const std::vector<int32_t>& completion,
-                  int length) {
-  const ptrdiff_t num_runs =
-      static_cast<ptrdiff_t>(completion.size()) - length + 1;
-  if (num_runs <= 0) return 0;
-  std::vector<int32_t> text = prompt;
-  text.insert(text.end(), completion.begin(), completion.end());
-  const ptrdiff_t num_all = static_cast<ptrdiff_t>(text.size()) - length + 1;
-  std::set<std::vector<int32_t>> seen;
-  int64_t num_repeated = 0;
-  for (ptrdiff_t i = 0; i < num_all; ++i) {
-    const bool is_new =
-        seen.emplace(text.begin() + i, text.begin() + i + length).second;
-    if (!is_new && i >= static_cast<ptrdiff_t>(prompt.size())) ++num_repeated;
-  }
-  return static_cast<double>(num_repeated) / static_cast<double>(num_runs);
+std::optional<PooledRatio> MedianOfPairs(const std::vector<double>& ratios) {
+  if (ratios.empty()) return std::nullopt;
+  PooledRatio median{
+      static_cast<int64_t>(ratios.size()), Median(ratios), std::nullopt};
+  if (ratios.size() < 2) return median;
+  median.interval =
+      Bootstrap(ratios.size(), [&](const std::vector<size_t>& picked) {
+        std::vector<double> sample;
+        for (const size_t index : picked) sample.push_back(ratios[index]);
+        return Median(std::move(sample));
+      });
+  return median;
 }
 
 }  // namespace specwire::cli::bench

@@ -60,12 +60,8 @@ struct PooledRatio {
 };
 // Pairs in which something is zero are left out; nothing if no pair is left.
 std::optional<PooledRatio> PoolPairs(std::vector<PairedWork> pairs);
-
-// Share of the runs of `length` tokens in `completion` that occurred earlier in
-// prompt + completion: what repeats its prompt or goes in circles is easy to
-// look up. 0 if the completion is shorter.
-double RepeatRate(const std::vector<int32_t>& prompt,
-                  const std::vector<int32_t>& completion,
-                  int length = 4);
+// The median of a ratio of each pair, with an interval as above: what disturbed
+// a few of them does not count. Nothing if there is none.
+std::optional<PooledRatio> MedianOfPairs(const std::vector<double>& ratios);
 
 }  // namespace specwire::cli::bench

@@ -14,6 +14,7 @@
 #include "common/base/logging.h"
 #include "common/base/processors.h"
 #include "common/base/status_macros.h"
+#include "common/drafting/drafter_names.h"
 
 namespace specwire::cli::bench {
 namespace {
@@ -27,7 +28,7 @@ UpOptions ClusterOptions(const UpOptions& up, const std::string& drafter) {
   options.http = "none";
   options.num_processors = UsableProcessors();
   options.drafter = drafter;
-  if (drafter == kLocalDrafterName) {
+  if (drafter == kLocalDrafter) {
     // Any but none, which is plain decoding.
     options.drafter = kNgramDrafter;
     options.num_draft_nodes = 0;
@@ -95,12 +96,14 @@ class ClusterRunner {
     for (const SweepPoint& point : points) {
       SweepResult result;
       result.point = point;
-      result.round_trip = point.round_trip * sweep_->plain_step;
-      SPECWIRE_RETURN_IF_ERROR(
-          cluster_->SetRoundTrip(result.round_trip, grid.jitter));
+      const absl::Duration round_trip = point.round_trip * sweep_->plain_step;
+      SPECWIRE_RETURN_IF_ERROR(cluster_->SetRoundTrip(round_trip, grid.jitter));
+      // Jitter is drawn evenly.
+      result.round_trip = (1 + grid.jitter / 2) * round_trip;
       const Options options = PointOptions(point);
       SPECWIRE_ASSIGN_OR_RETURN(const RunResult run, Measure(options));
       result.report = MakeReport(run, options, questions_);
+      result.pairs = PairsOf(run);
       sweep_->results.push_back(std::move(result));
       SPECWIRE_LOG(Info,
                    "drafter ",
@@ -119,9 +122,9 @@ class ClusterRunner {
   Options PointOptions(const SweepPoint& point) const {
     Options options = options_;
     options.modes = {Mode::kPlain, Mode::kSpeculative};
-    options.drafter = sweep_->drafter;
     options.temperature = sweep_->temperature;
     if (point.run_length) {
+      options.drafter = sweep_->drafter;
       options.max_draft_tokens = point.run_length;
       options.window = point.run_length;
       options.patience_us = -1;

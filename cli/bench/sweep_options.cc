@@ -9,11 +9,11 @@
 #include "absl/strings/str_split.h"
 #include "common/base/status_macros.h"
 #include "common/drafting/drafter_names.h"
+#include "common/drafting/messages.h"
 
 namespace specwire::cli::bench {
 namespace {
 
-constexpr int32_t kMaxRunLength = 32;
 constexpr char kAuto[] = "auto";
 
 absl::Status Wrong(absl::string_view flag,
@@ -81,7 +81,7 @@ absl::StatusOr<std::vector<std::string>> ParseDrafters(
   constexpr char kFlag[] = "--sweep_drafters";
   return ParseList<std::string>(
       text, kFlag, [&](absl::string_view entry) -> absl::StatusOr<std::string> {
-        if (entry != kLocalDrafterName) {
+        if (entry != kLocalDrafter) {
           SPECWIRE_RETURN_IF_ERROR(CheckDrafterName(entry, kFlag));
         }
         return std::string(entry);

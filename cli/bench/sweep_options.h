@@ -12,9 +12,6 @@
 
 namespace specwire::cli::bench {
 
-// Asks for the coordinator's own drafter: no draft node is started.
-inline constexpr char kLocalDrafterName[] = "local";
-
 // Draft tokens in a proposal; nothing: the coordinator's choice.
 using RunLength = std::optional<int32_t>;
 // "4" or "auto".
@@ -32,6 +29,7 @@ enum class StretchedLink {
 
 // Over what a sweep goes: every combination is a point.
 struct SweepOptions {
+  // kLocalDrafter: the verifier's own, without a draft node.
   std::vector<std::string> drafters = {"hybrid", "suffix"};
   std::vector<float> temperatures = {0};
   // In plain steps, ascending.

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -27,56 +28,6 @@ Json OrNull(const std::optional<T>& value) {
   return value ? Json(*value) : Json(nullptr);
 }
 
-// The middle of the requests, in tokens; 0 if none completed.
-double TypicalContext(const std::vector<SweepResult>& results) {
-  double tokens = 0;
-  double requests = 0;
-  for (const SweepResult& result : results) {
-    const Figures& figures = result.speculative();
-    tokens += static_cast<double>(figures.prompt_tokens) +
-              static_cast<double>(figures.output_tokens) / 2;
-    requests += static_cast<double>(figures.num_completed);
-  }
-  return requests > 0 ? tokens / requests : 0;
-}
-
-// Nothing if no fixed run length was measured, or no pass.
-std::optional<SpeedupModel> ModelFor(const ClusterSweep& cluster) {
-  std::vector<FixedRun> runs;
-  for (const SweepResult& result : cluster.results) {
-    const RunLength run_length = result.point.run_length;
-    // The first point has the shortest round trip.
-    if (!run_length ||
-        result.point.round_trip != cluster.results.front().point.round_trip ||
-        result.speculative().num_completed == 0) {
-      continue;
-    }
-    runs.push_back(MakeFixedRun(result.speculative(), *run_length));
-  }
-  const absl::StatusOr<PassCosts> costs =
-      PassCosts::Create(cluster.step_costs, TypicalContext(cluster.results));
-  if (!costs.ok() || runs.empty()) return std::nullopt;
-  const double draft_token =
-      absl::ToDoubleMicroseconds(cluster.draft_token) / costs->plain_us();
-  return SpeedupModel(*costs, draft_token, std::move(runs));
-}
-
-SweepExpectation Expect(const SpeedupModel& model, const SweepPoint& point) {
-  const SpeedupModel::Best ideal = model.BestAt(0);
-  SweepExpectation expected;
-  expected.ideal = ideal.speedup;
-  expected.ideal_run_length = ideal.run_length;
-  if (point.run_length) {
-    expected.model = model.Speedup(*point.run_length, point.round_trip);
-    expected.model_run_length = *point.run_length;
-  } else {
-    const SpeedupModel::Best best = model.BestAt(point.round_trip);
-    expected.model = best.speedup;
-    expected.model_run_length = best.run_length;
-  }
-  return expected;
-}
-
 std::string SurvivalText(const Figures& figures) {
   constexpr size_t kMostTold = 8;
   std::vector<std::string> shares;
@@ -98,25 +49,55 @@ TableRow RowOf(const ClusterSweep& cluster, const SweepResult& result) {
           absl::StrFormat("%g", cluster.temperature),
           absl::StrFormat("%g", result.point.round_trip),
           RunLengthText(result.point.run_length),
-          requests ? PooledText(requests->decoding) : "-",
+          PooledText(result.decoding()),
           requests ? PooledText(requests->end_to_end) : "-",
           Number(figures.tokens_per_pass()),
           of(&SweepExpectation::ideal),
-          Number(result.eta()),
+          PooledText(result.eta()),
           of(&SweepExpectation::model),
-          Number(result.eta_net()),
+          PooledText(result.eta_net()),
           Number(figures.predicted_speedup),
           result.HasFaults() ? "FAULTS" : "equal",
           SurvivalText(figures)};
 }
 
 std::string ClusterText(const ClusterSweep& cluster) {
-  return absl::StrFormat(
-      "drafter %s, temperature %g: plain step %.3f ms, draft token %.3f ms\n",
+  std::string text = absl::StrFormat(
+      "drafter %s, temperature %g: plain step %.3f ms, draft token %.3f ms",
       cluster.drafter,
       cluster.temperature,
       absl::ToDoubleMilliseconds(cluster.plain_step),
       absl::ToDoubleMilliseconds(cluster.draft_token));
+  if (!cluster.loop) return text + "\n";
+  absl::StrAppendFormat(
+      &text,
+      "; in place, in plain steps: draft token %.3f, round %.3f\n",
+      cluster.loop->draft_token,
+      cluster.loop->base);
+  double low = std::numeric_limits<double>::infinity();
+  double high = 0;
+  for (const SweepResult& result : cluster.results) {
+    const std::optional<PooledRatio> part = result.eta_net();
+    if (!result.point.run_length || !part) continue;
+    low = std::min(low, part->ratio);
+    high = std::max(high, part->ratio);
+  }
+  if (high > 0) {
+    absl::StrAppendFormat(
+        &text, "  eta net of fixed run lengths: %.3f to %.3f\n", low, high);
+  }
+  return text;
+}
+
+// A ratio and its interval, under names that begin with `name`.
+void AddRatio(const std::string& name,
+              const std::optional<PooledRatio>& ratio,
+              Json* json) {
+  (*json)[name] = ratio ? Json(ratio->ratio) : Json(nullptr);
+  (*json)[name + "_interval"] =
+      ratio && ratio->interval
+          ? Json({ratio->interval->low, ratio->interval->high})
+          : Json(nullptr);
 }
 
 Json ResultJson(const ClusterSweep& cluster, const SweepResult& result) {
@@ -128,17 +109,15 @@ Json ResultJson(const ClusterSweep& cluster, const SweepResult& result) {
       {"round_trip", result.point.round_trip},
       {"round_trip_us", absl::ToDoubleMicroseconds(result.round_trip)},
       {"run_length", RunLengthText(result.point.run_length)},
-      {"speedup", requests ? PooledJson(requests->decoding) : Json(nullptr)},
+      {"speedup", PooledJson(result.decoding())},
       {"speedup_end_to_end",
        requests ? PooledJson(requests->end_to_end) : Json(nullptr)},
       {"tokens_per_pass", figures.tokens_per_pass()},
       {"survival", SurvivalOf(figures.speculation)},
       {"ideal", nullptr},
       {"ideal_run_length", nullptr},
-      {"eta", OrNull(result.eta())},
       {"model", nullptr},
       {"model_run_length", nullptr},
-      {"eta_net", OrNull(result.eta_net())},
       {"predicted_speedup", OrNull(figures.predicted_speedup)},
       {"measured_speedup", OrNull(figures.measured_speedup)},
       {"completed", figures.num_completed},
@@ -151,6 +130,8 @@ Json ResultJson(const ClusterSweep& cluster, const SweepResult& result) {
     json["model"] = result.expected->model;
     json["model_run_length"] = result.expected->model_run_length;
   }
+  AddRatio("eta", result.eta(), &json);
+  AddRatio("eta_net", result.eta_net(), &json);
   Json stats = StatsJson(figures.speculation);
   for (const char* name :
        {"rule", "num_spec_tokens", "predicted_speedup", "measured_speedup"}) {
@@ -171,6 +152,10 @@ Json ClusterJson(const ClusterSweep& cluster) {
           {"temperature", cluster.temperature},
           {"plain_step_us", absl::ToDoubleMicroseconds(cluster.plain_step)},
           {"draft_token_us", absl::ToDoubleMicroseconds(cluster.draft_token)},
+          {"draft_token_in_place",
+           cluster.loop ? Json(cluster.loop->draft_token) : Json(nullptr)},
+          {"round_in_place",
+           cluster.loop ? Json(cluster.loop->base) : Json(nullptr)},
           {"step_costs", std::move(costs)}};
 }
 
@@ -192,30 +177,42 @@ struct Place {
   std::function<bool(const SweepPoint&)> has;
 };
 
-// One line for each drafter and temperature.
+PlotPoint MeasuredPoint(size_t place, const PooledRatio& speedup) {
+  PlotPoint point{place, speedup.ratio};
+  if (speedup.interval) {
+    point.low = speedup.interval->low;
+    point.high = speedup.interval->high;
+  }
+  return point;
+}
+
+// For each drafter and temperature what was measured, and what the model said.
 std::vector<PlotLine> LinesOf(const Sweep& sweep,
                               const SweepOptions& grid,
                               const std::vector<Place>& places) {
   std::vector<PlotLine> lines;
   for (const ClusterSweep& cluster : sweep.clusters) {
-    PlotLine line;
-    line.name = grid.temperatures.size() == 1
-                    ? cluster.drafter
-                    : absl::StrFormat(
-                          "%s, T = %g", cluster.drafter, cluster.temperature);
+    PlotLine measured;
+    measured.name =
+        grid.temperatures.size() == 1
+            ? cluster.drafter
+            : absl::StrFormat(
+                  "%s, T = %g", cluster.drafter, cluster.temperature);
+    PlotLine model;
+    model.name = absl::StrCat(measured.name, ", model");
     for (size_t i = 0; i < places.size(); ++i) {
       for (const SweepResult& result : cluster.results) {
-        if (!places[i].has(result.point) || !result.speedup()) continue;
-        PlotPoint point{i, *result.speedup()};
-        const auto& interval = result.report.requests->decoding->interval;
-        if (interval) {
-          point.low = interval->low;
-          point.high = interval->high;
+        if (!places[i].has(result.point)) continue;
+        if (const auto speedup = result.decoding()) {
+          measured.points.push_back(MeasuredPoint(i, *speedup));
         }
-        line.points.push_back(point);
+        if (result.expected) {
+          model.points.push_back({i, result.expected->model});
+        }
       }
     }
-    lines.push_back(std::move(line));
+    lines.push_back(std::move(measured));
+    if (!model.points.empty()) lines.push_back(std::move(model));
   }
   return lines;
 }
@@ -231,44 +228,6 @@ Plot MakePlot(const Sweep& sweep,
 }
 
 }  // namespace
-
-std::optional<double> SweepResult::speedup() const {
-  if (!report.requests || !report.requests->decoding) return std::nullopt;
-  return report.requests->decoding->ratio;
-}
-
-std::optional<double> SweepResult::eta() const {
-  if (!speedup() || !expected) return std::nullopt;
-  return *speedup() / expected->ideal;
-}
-
-std::optional<double> SweepResult::eta_net() const {
-  if (!speedup() || !expected) return std::nullopt;
-  return *speedup() / expected->model;
-}
-
-bool SweepResult::HasFaults() const {
-  return report.HasFaults() || (report.ids && !report.ids->equal());
-}
-
-bool Sweep::HasFaults() const {
-  for (const ClusterSweep& cluster : clusters) {
-    for (const SweepResult& result : cluster.results) {
-      if (result.HasFaults()) return true;
-    }
-  }
-  return false;
-}
-
-void SetExpectations(ClusterSweep* cluster) {
-  const std::optional<SpeedupModel> model = ModelFor(*cluster);
-  if (!model) return;
-  for (SweepResult& result : cluster->results) {
-    // A run length that failed to be measured is in no model.
-    if (result.point.run_length.value_or(0) > model->longest()) continue;
-    result.expected = Expect(*model, result.point);
-  }
-}
 
 std::string SweepText(const Sweep& sweep) {
   std::string text;
@@ -292,7 +251,13 @@ std::string SweepText(const Sweep& sweep) {
       rows.push_back(RowOf(cluster, result));
     }
   }
-  absl::StrAppend(&text, "\n", TableText(rows));
+  absl::StrAppend(&text,
+                  "\n",
+                  TableText(rows),
+                  "\nSPEED-UP is of decoding, behind the first token: that is "
+                  "what IDEAL and MODEL are about. END TO END is of whole "
+                  "requests, with their prompts. ETA NET of a fixed run is "
+                  "the median over requests.\n");
   if (sweep.interrupted) absl::StrAppend(&text, "\ninterrupted\n");
   if (!sweep.status.ok()) {
     absl::StrAppend(&text, "\nended early: ", sweep.status.message(), "\n");

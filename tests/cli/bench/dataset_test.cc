@@ -118,22 +118,6 @@ TEST(DatasetTest, ReadsTheCommittedQuestions) {
   EXPECT_EQ(questions->size(), 8u);
 }
 
-TEST(GroupsTest, TheEightTopicsOfConversationsAreChat) {
-  for (const char* topic : {"writing",
-                            "roleplay",
-                            "reasoning",
-                            "math",
-                            "coding",
-                            "extraction",
-                            "stem",
-                            "humanities"}) {
-    EXPECT_EQ(GroupOf(topic), "chat");
-  }
-  for (const char* other : {"qa", "math_reasoning", "rag", "chat", ""}) {
-    EXPECT_EQ(GroupOf(other), other);
-  }
-}
-
 TEST(GroupsTest, GroupsAndTheirCategoriesTakeTurns) {
   std::vector<Question> questions;
   int64_t id = 0;

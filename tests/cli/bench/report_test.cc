@@ -64,6 +64,8 @@ Record MakeRecord(Mode mode, int64_t index, double start_ms) {
     stats->add_acceptance_histogram(1);
     stats->set_drafter("ngram");
     stats->set_num_ahead_hits(2);
+    stats->set_num_local_draft_tokens(3);
+    stats->set_num_accepted_local_draft_tokens(1);
     stats->set_num_ahead_misses(1);
     // Some replies tell them, others do not.
     if (index > 0) stats->set_predicted_speedup(1 + static_cast<double>(index));
@@ -172,6 +174,8 @@ TEST(FiguresTest, WhatRepliesTellIsAveragedOverThoseThatTell) {
   EXPECT_DOUBLE_EQ(*speculative.predicted_speedup, 3);
   EXPECT_DOUBLE_EQ(*speculative.measured_speedup, 1.5);
   EXPECT_EQ(speculative.speculation.num_ahead_hits(), 8);
+  EXPECT_EQ(speculative.speculation.num_local_draft_tokens(), 12);
+  EXPECT_EQ(speculative.speculation.num_accepted_local_draft_tokens(), 4);
   EXPECT_EQ(speculative.speculation.num_ahead_misses(), 4);
   EXPECT_FALSE(report.modes.at(Mode::kPlain).predicted_speedup.has_value());
   // 10 11 12 13 is in the prompt, the two runs behind it are not.

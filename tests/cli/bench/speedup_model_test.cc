@@ -80,7 +80,7 @@ Figures MakeFigures() {
 }
 
 TEST(FixedRunTest, CountsRoundsBehindThePrompt) {
-  const FixedRun run = MakeFixedRun(MakeFigures(), 6);
+  const FixedRun run = MakeFixedRun(MakeFigures(), 6, true);
   EXPECT_EQ(run.run_length, 6);
   EXPECT_DOUBLE_EQ(run.answered, 0.4);
   EXPECT_DOUBLE_EQ(run.offered, 2.5);
@@ -89,14 +89,14 @@ TEST(FixedRunTest, CountsRoundsBehindThePrompt) {
 
 TEST(FixedRunTest, NothingDraftedIsPlainDecoding) {
   Figures figures;
-  EXPECT_EQ(MakeFixedRun(figures, 2).answered, 0);
+  EXPECT_EQ(MakeFixedRun(figures, 2, true).answered, 0);
   figures.num_completed = 1;
   figures.speculation.set_num_passes(5);
-  const FixedRun run = MakeFixedRun(figures, 2);
+  const FixedRun run = MakeFixedRun(figures, 2, true);
   EXPECT_EQ(run.answered, 0);
   EXPECT_THAT(run.survival, ElementsAre(0, 0));
   EXPECT_THAT(SurvivalOf(figures.speculation), IsEmpty());
-  const SpeedupModel model(TenthARow(), 0.1, {run});
+  const SpeedupModel model(TenthARow(), {0.1, 0}, {run});
   EXPECT_DOUBLE_EQ(model.Speedup(2, 0), 1);
   EXPECT_DOUBLE_EQ(model.Speedup(2, 0.25), 0.8);
   EXPECT_EQ(model.BestAt(0).run_length, 0);
@@ -106,19 +106,97 @@ TEST(FixedRunTest, NothingDraftedIsPlainDecoding) {
 // Every round is answered with whole runs, each token right with the same
 // chance.
 FixedRun Whole(int run_length, double chance) {
-  FixedRun run{run_length, 1, static_cast<double>(run_length), {}};
+  FixedRun run{run_length, 1, static_cast<double>(run_length), {}, true};
   for (int i = 1; i <= run_length; ++i) {
     run.survival.push_back(std::pow(chance, i));
   }
   return run;
 }
 
+// A round of `run` as it would be measured: b = `base` and c = `draft_token`.
+TimedRun Timed(const FixedRun& run,
+               double base,
+               double draft_token,
+               double round_trip) {
+  const SpeedupModel model(TenthARow(), {draft_token, base}, {run});
+  return {run, round_trip, model.RoundTime(run.run_length, round_trip)};
+}
+
+TEST(MeasureLoopTest, FindsWhatRoundsAreMadeOf) {
+  FixedRun some = Whole(4, 0.7);
+  some.answered = 0.5;
+  const DraftLoop loop = MeasureLoop(TenthARow(),
+                                     0.05,
+                                     {Timed(Whole(1, 0.7), 0.15, 0.08, 0.25),
+                                      Timed(some, 0.15, 0.08, 0.25),
+                                      Timed(Whole(8, 0.7), 0.15, 0.08, 0.25)});
+  EXPECT_NEAR(loop.draft_token, 0.08, 1e-12);
+  EXPECT_NEAR(loop.base, 0.15, 1e-12);
+}
+
+TEST(MeasureLoopTest, ADisturbedRequestDoesNotCount) {
+  std::vector<TimedRun> runs;
+  for (const int run_length : {1, 4, 8}) {
+    for (const double accepted : {0.2, 0.5, 0.9}) {
+      runs.push_back(Timed(Whole(run_length, accepted), 0.15, 0.08, 0.5));
+    }
+    runs[runs.size() - 2].round_time += 10;
+  }
+  const DraftLoop loop = MeasureLoop(TenthARow(), 0.05, runs);
+  EXPECT_NEAR(loop.draft_token, 0.08, 1e-12);
+  EXPECT_NEAR(loop.base, 0.15, 1e-12);
+}
+
+TEST(MeasureLoopTest, AFewRunsTellTheWayAlone) {
+  const DraftLoop loop = MeasureLoop(TenthARow(),
+                                     0.05,
+                                     {Timed(Whole(2, 0.7), 0.15, 0.08, 0),
+                                      Timed(Whole(4, 0.7), 0.15, 0.08, 0)});
+  EXPECT_EQ(loop.draft_token, 0.05);
+  // What three tokens in the mean took more than was told of them is in it.
+  EXPECT_NEAR(loop.base, 0.15 + 3 * 0.03, 1e-12);
+  EXPECT_EQ(MeasureLoop(TenthARow(), 0.05, {}).base, 0);
+}
+
+TEST(MeasureLoopTest, WhatCannotBeIsNotBelieved) {
+  const auto measure = [](double base, double draft_token) {
+    return MeasureLoop(TenthARow(),
+                       0.05,
+                       {Timed(Whole(1, 0.7), base, draft_token, 0),
+                        Timed(Whole(3, 0.7), base, draft_token, 0),
+                        Timed(Whole(5, 0.7), base, draft_token, 0)});
+  };
+  // Three tokens in the mean.
+  EXPECT_EQ(measure(0.1, 0.2).draft_token, 0.1);
+  EXPECT_NEAR(measure(0.1, 0.2).base, 0.1 + 3 * 0.1, 1e-12);
+  EXPECT_EQ(measure(0.3, -0.02).draft_token, 0);
+  EXPECT_NEAR(measure(0.3, -0.02).base, 0.3 - 3 * 0.02, 1e-12);
+  EXPECT_EQ(measure(-0.1, 0.05).base, 0);
+}
+
+TEST(MeasureLoopTest, RoundsThatDoNotWaitTellNothing) {
+  FixedRun local = Whole(4, 0.7);
+  local.waits = false;
+  const DraftLoop loop = MeasureLoop(TenthARow(), 0, {{local, 1, 3}});
+  EXPECT_EQ(loop.base, 0);
+  EXPECT_EQ(loop.draft_token, 0);
+}
+
+TEST(SpeedupModelTest, LocalDraftsTakeRowsAlone) {
+  FixedRun local = Whole(4, 0.5);
+  local.waits = false;
+  local.answered = 0.5;
+  const SpeedupModel model(TenthARow(), {0.05, 0.2}, {local});
+  EXPECT_DOUBLE_EQ(model.RoundTime(4, 3), 1 + 0.5 * 0.4);
+  EXPECT_DOUBLE_EQ(model.TokensPerRound(4), 1 + 0.5 * 0.9375);
+}
+
 TEST(SpeedupModelTest, IsTheSynchronousCycleWhereEveryRoundIsAnswered) {
-  const SpeedupModel model(TenthARow(), 0.05, {Whole(8, 0.8)});
-  // E(k) = (1 - a^(k+1)) / (1 - a), T = k c + v(k+1) + r.
+  const SpeedupModel model(TenthARow(), {0.05, 0.1}, {Whole(8, 0.8)});
+  // E(k) = (1 - a^(k+1)) / (1 - a), T = k c + v(k+1) + b + r.
   for (int k = 1; k <= 8; ++k) {
     const double tokens = (1 - std::pow(0.8, k + 1)) / 0.2;
-    const double time = 0.05 * k + 1 + 0.1 * k + 0.3;
+    const double time = 0.05 * k + 1 + 0.1 * k + 0.1 + 0.3;
     EXPECT_NEAR(model.TokensPerRound(k), tokens, 1e-12);
     EXPECT_NEAR(model.RoundTime(k, 0.3), time, 1e-12);
     EXPECT_NEAR(model.Speedup(k, 0.3), tokens / time, 1e-12);
@@ -126,7 +204,8 @@ TEST(SpeedupModelTest, IsTheSynchronousCycleWhereEveryRoundIsAnswered) {
 }
 
 TEST(SpeedupModelTest, RoundsWithoutDraftsArePlainPassesThatWaited) {
-  const SpeedupModel model(TenthARow(), 0.2, {MakeFixedRun(MakeFigures(), 4)});
+  const SpeedupModel model(
+      TenthARow(), {0.2, 0}, {MakeFixedRun(MakeFigures(), 4, true)});
   // 0.4 of the rounds: 2.25 more tokens, 2.5 draft tokens of 0.2 + 0.1 each.
   EXPECT_DOUBLE_EQ(model.TokensPerRound(4), 1.9);
   EXPECT_DOUBLE_EQ(model.RoundTime(4, 0), 1.3);
@@ -142,7 +221,7 @@ TEST(SpeedupModelTest, ALengthIsToldFromTheNextLongerOneMeasured) {
   shorter.offered = 1;
   FixedRun longer = Whole(6, 0.5);
   longer.offered = 5;
-  const SpeedupModel model(TenthARow(), 0, {longer, shorter});
+  const SpeedupModel model(TenthARow(), {0, 0}, {longer, shorter});
   EXPECT_EQ(model.longest(), 6);
   EXPECT_DOUBLE_EQ(model.TokensPerRound(1), 1 + 0.5 * 0.9);
   EXPECT_DOUBLE_EQ(model.RoundTime(1, 0), 1 + 0.5 * 0.1 * 0.5);
@@ -153,7 +232,7 @@ TEST(SpeedupModelTest, ALengthIsToldFromTheNextLongerOneMeasured) {
 }
 
 TEST(SpeedupModelTest, TheBestLengthFallsOutOfCostsAndRoundTrip) {
-  const SpeedupModel model(TenthARow(), 0.05, {Whole(8, 0.8)});
+  const SpeedupModel model(TenthARow(), {0.05, 0}, {Whole(8, 0.8)});
   int best = 1;
   for (int k = 2; k <= 8; ++k) {
     if (model.Speedup(k, 0) > model.Speedup(best, 0)) best = k;
@@ -164,7 +243,7 @@ TEST(SpeedupModelTest, TheBestLengthFallsOutOfCostsAndRoundTrip) {
   EXPECT_GT(model.BestAt(2).run_length, best);
   EXPECT_EQ(model.BestAt(5).run_length, 0);
   EXPECT_EQ(model.BestAt(5).speedup, 1);
-  EXPECT_EQ(SpeedupModel(TenthARow(), 0, {}).longest(), 0);
+  EXPECT_EQ(SpeedupModel(TenthARow(), {}, {}).longest(), 0);
 }
 
 }  // namespace

@@ -75,26 +75,6 @@ TEST(StatisticsTest, OnePairHasNoIntervalAndNoneNoRatio) {
   EXPECT_FALSE(EstimateRatio({}).has_value());
 }
 
-TEST(RepeatRateTest, CountsRunsThatOccurredBefore) {
-  EXPECT_DOUBLE_EQ(RepeatRate({}, {1, 2, 3, 4, 5, 6}), 0);
-  // 1111 five times: four of five runs are repeats.
-  EXPECT_DOUBLE_EQ(RepeatRate({}, {1, 1, 1, 1, 1, 1, 1, 1}), 0.8);
-  // 1231 2312 3123 1231 2312: two of five.
-  EXPECT_DOUBLE_EQ(RepeatRate({}, {1, 2, 3, 1, 2, 3, 1, 2}), 0.4);
-  EXPECT_DOUBLE_EQ(RepeatRate({}, {1, 1, 1}), 0);
-  EXPECT_DOUBLE_EQ(RepeatRate({}, {}), 0);
-  EXPECT_DOUBLE_EQ(RepeatRate({}, {1, 2, 1, 2}, 2), 1.0 / 3);
-}
-
-TEST(RepeatRateTest, CountsWhatThePromptHad) {
-  // 1234 is in the prompt, 2345 is not.
-  EXPECT_DOUBLE_EQ(RepeatRate({9, 1, 2, 3, 4}, {1, 2, 3, 4, 5}), 0.5);
-  // 4123 begins in the prompt, so it has occurred before its place here.
-  EXPECT_DOUBLE_EQ(RepeatRate({1, 2, 3, 4}, {1, 2, 3, 4, 1, 2, 3}), 1);
-  // What repeats inside the prompt alone is not the completion's.
-  EXPECT_DOUBLE_EQ(RepeatRate({1, 1, 1, 1, 1, 1}, {5, 6, 7, 8}), 0);
-}
-
 TEST(PoolPairsTest, LongPairsCountForMore) {
   // 4 and 1 times as fast, over equal texts: 1.6, not 2.
   const auto ratio = PoolPairs({{100, 25, 100, 100}, {100, 100, 100, 100}});
@@ -134,6 +114,20 @@ TEST(PoolPairsTest, PairsWithoutWorkAreLeftOut) {
   const auto one = PoolPairs({{1, 1, 1, 0}, {3, 1, 2, 1}});
   EXPECT_DOUBLE_EQ(one->ratio, 1.5);
   EXPECT_FALSE(one->interval.has_value());
+}
+
+TEST(MedianOfPairsTest, AFewDisturbedPairsDoNotCount) {
+  EXPECT_FALSE(MedianOfPairs({}).has_value());
+  EXPECT_FALSE(MedianOfPairs({2}).value().interval.has_value());
+  std::vector<double> ratios = {1.02, 0.98, 1, 1.01, 0.99, 1, 1, 1.02, 0.97, 9};
+  const std::optional<PooledRatio> median = MedianOfPairs(ratios);
+  ASSERT_TRUE(median.has_value());
+  EXPECT_EQ(median->pairs, 10);
+  EXPECT_DOUBLE_EQ(median->ratio, 1);
+  EXPECT_GE(median->interval->low, 0.97);
+  EXPECT_LT(median->interval->low, 1);
+  EXPECT_GT(median->interval->high, 1);
+  EXPECT_LE(median->interval->high, 1.02);
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 
 #include "cli/bench/sweep_options.h"
 #include "cli/bench/sweep_report.h"
+#include "cli/bench/sweep_result.h"
 
 namespace specwire::cli::bench {
 namespace {
@@ -88,13 +89,14 @@ TEST(SweepOptionsTest, LongRunsComeFirstAndTheControlsChoiceLast) {
               ElementsAre("4", "1", "auto", "4 far", "1 far", "auto far"));
 }
 
-// A report of ten requests whose decoding took so much less time.
+// A report of ten requests with 850 tokens behind the first, whose decoding
+// took so much less time.
 Report MakeReport(double speedup, const std::vector<int64_t>& histogram) {
   Report report;
   Figures figures;
   figures.num_completed = 10;
   figures.prompt_tokens = 1000;
-  figures.output_tokens = 1010;
+  figures.output_tokens = 860;
   v1::SpeculationStats* stats = &figures.speculation;
   stats->set_num_passes(510);
   int64_t steps = 0;
@@ -112,6 +114,16 @@ Report MakeReport(double speedup, const std::vector<int64_t>& histogram) {
   report.requests->decoding->interval = {speedup - 0.1, speedup + 0.1};
   report.ids = IdsComparison{10, {}};
   return report;
+}
+
+// With three requests that took so many plain steps for a round, of which one
+// was disturbed.
+void SetReport(Report report, double round_time, SweepResult* result) {
+  const Figures& figures = report.modes.at(Mode::kSpeculative);
+  result->pairs = {{figures, 2, 2 * round_time},
+                   {figures, 2, 20 * round_time},
+                   {figures, 2, 2 * round_time}};
+  result->report = std::move(report);
 }
 
 // Half of 500 rounds have two draft tokens, right with chances 0.8 and 0.6. A
@@ -134,14 +146,14 @@ ClusterSweep MakeCluster() {
       SweepResult result;
       result.point = {round_trip, run_length};
       result.round_trip = round_trip * cluster.plain_step;
-      result.report = MakeReport(1.2, {50, 50, 150});
+      SetReport(MakeReport(1.2, {50, 50, 150}), 1.7 / 1.2, &result);
       cluster.results.push_back(std::move(result));
     }
   }
   return cluster;
 }
 
-TEST(SweepReportTest, PointsAreHeldAgainstIdealAndModel) {
+TEST(SweepResultTest, PointsAreHeldAgainstIdealAndModel) {
   ClusterSweep cluster = MakeCluster();
   SetExpectations(&cluster);
   // E(1) = 1.4, T(1) = 1 + 0.5 * 0.15; E(2) = 1.7, T(2) = 1 + 0.5 * 0.3.
@@ -150,21 +162,118 @@ TEST(SweepReportTest, PointsAreHeldAgainstIdealAndModel) {
     ASSERT_TRUE(result.expected.has_value());
     EXPECT_DOUBLE_EQ(result.expected->ideal, ideal);
     EXPECT_EQ(result.expected->ideal_run_length, 2);
-    EXPECT_DOUBLE_EQ(*result.eta(), 1.2 / ideal);
+    EXPECT_DOUBLE_EQ(result.eta()->ratio, 1.2 / ideal);
+    EXPECT_DOUBLE_EQ(result.eta()->interval->low, 1.1 / ideal);
   }
-  EXPECT_DOUBLE_EQ(cluster.results[0].expected->model, ideal);
-  EXPECT_DOUBLE_EQ(cluster.results[1].expected->model, ideal);
-  EXPECT_DOUBLE_EQ(cluster.results[2].expected->model, 1.7 / 1.65);
-  EXPECT_DOUBLE_EQ(*cluster.results[2].eta_net(), 1.2 / (1.7 / 1.65));
-  // Just better than plain; at a longer way it would not be.
-  EXPECT_DOUBLE_EQ(cluster.results[3].expected->model, 1.7 / 1.65);
-  cluster.results[3].point.round_trip = 1;
-  SetExpectations(&cluster);
+  // A round took 1.7 / 1.2 where 1.15 are known of; the rest is the way.
+  EXPECT_DOUBLE_EQ(cluster.loop->base, 1.7 / 1.2 - 1.15);
+  EXPECT_DOUBLE_EQ(cluster.loop->draft_token, 0.05);
+  EXPECT_DOUBLE_EQ(cluster.results[0].expected->model, 1.2);
+  EXPECT_DOUBLE_EQ(cluster.results[1].expected->model, 1.2);
+  const double far = 1.7 / (1.7 / 1.2 + 0.5);
+  EXPECT_DOUBLE_EQ(cluster.results[2].expected->model, far);
+  // Of a fixed run length by the rounds of its requests, the median; else by
+  // the speed-up.
+  EXPECT_DOUBLE_EQ(cluster.results[0].eta_net()->ratio, 1);
+  EXPECT_DOUBLE_EQ(cluster.results[2].eta_net()->ratio, 1.2 / far);
+  EXPECT_DOUBLE_EQ(cluster.results[2].eta_net()->interval->high, 1.2 / far);
+  EXPECT_DOUBLE_EQ(cluster.results[1].eta_net()->interval->high, 1.3 / 1.2);
+  // Plain decoding is better there.
   EXPECT_DOUBLE_EQ(cluster.results[3].expected->model, 1);
   EXPECT_EQ(cluster.results[3].expected->model_run_length, 0);
 }
 
-TEST(SweepReportTest, WithoutFixedLengthsOrCostsNothingIsExpected) {
+TEST(SweepResultTest, AFixedLengthIsHeldAgainstItsOwnSurvival) {
+  ClusterSweep cluster = MakeCluster();
+  // Farther away it happened to be right more often.
+  SetReport(MakeReport(1.2, {0, 0, 250}), 1.5, &cluster.results[2]);
+  SetExpectations(&cluster);
+  EXPECT_DOUBLE_EQ(cluster.results[2].expected->model, 2 / (1.7 / 1.2 + 0.5));
+  EXPECT_DOUBLE_EQ(cluster.results[2].eta_net()->ratio,
+                   (1.7 / 1.2 + 0.5) / 1.5);
+  EXPECT_DOUBLE_EQ(cluster.results[2].expected->ideal, 1.7 / 1.15);
+}
+
+TEST(SweepResultTest, ARoundTripIsMeasuredInThePointsOwnPlainSteps) {
+  ClusterSweep cluster = MakeCluster();
+  // The machine was twice as slow, so the way counts half.
+  Summary* itl = &cluster.results[2].report.modes[Mode::kPlain].itl_ms;
+  itl->count = 10;
+  itl->p50 = 4;
+  SetExpectations(&cluster);
+  EXPECT_DOUBLE_EQ(cluster.results[2].expected->model,
+                   1.7 / (1.7 / 1.2 + 0.25));
+}
+
+TEST(SweepResultTest, TheVerifiersOwnDraftsKnowNoWay) {
+  ClusterSweep cluster = MakeCluster();
+  cluster.drafter = "local";
+  cluster.draft_token = absl::ZeroDuration();
+  SetExpectations(&cluster);
+  EXPECT_EQ(cluster.loop->base, 0);
+  for (const SweepResult& result : cluster.results) {
+    EXPECT_DOUBLE_EQ(result.expected->model, 1.7 / 1.1);
+    EXPECT_DOUBLE_EQ(result.expected->ideal, 1.7 / 1.1);
+  }
+}
+
+TEST(SweepResultTest, TheIdealHasTheLowerPriceOfADraftToken) {
+  ClusterSweep cluster = MakeCluster();
+  // Rounds as if draft tokens were free: 1, 2 and 4 of them, one of 0.1 each
+  // for its row, and 0.2 for the way.
+  cluster.results.clear();
+  for (const int run_length : {1, 2, 4}) {
+    SweepResult result;
+    result.point.run_length = run_length;
+    std::vector<int64_t> histogram(static_cast<size_t>(run_length) + 1);
+    histogram.back() = 500;
+    SetReport(MakeReport(1, histogram), 1.2 + 0.1 * run_length, &result);
+    cluster.results.push_back(std::move(result));
+  }
+  SetExpectations(&cluster);
+  EXPECT_NEAR(cluster.loop->draft_token, 0, 1e-12);
+  EXPECT_NEAR(cluster.loop->base, 0.2, 1e-12);
+  for (const SweepResult& result : cluster.results) {
+    EXPECT_NEAR(result.expected->ideal, 5 / 1.4, 1e-9);
+    EXPECT_NEAR(result.eta_net()->ratio, 1, 1e-9);
+  }
+}
+
+Record MakeRecord(Mode mode, int64_t index, int num_tokens, int step_ms) {
+  Record record;
+  record.mode = mode;
+  record.index = index;
+  record.token_ids.resize(static_cast<size_t>(num_tokens));
+  record.chunks = {
+      {absl::Milliseconds(7), 1},
+      {absl::Milliseconds(7 + step_ms * (num_tokens - 1)), num_tokens - 1}};
+  record.finished.mutable_speculation()->set_num_passes(num_tokens);
+  return record;
+}
+
+TEST(SweepResultTest, PairsAreRequestsThatDecodedInBothModes) {
+  RunResult run;
+  run.records = {MakeRecord(Mode::kSpeculative, 0, 11, 3),
+                 MakeRecord(Mode::kPlain, 0, 11, 2),
+                 MakeRecord(Mode::kPlain, 1, 11, 2),
+                 MakeRecord(Mode::kSpeculative, 2, 11, 2),
+                 // Ended with their prompts.
+                 MakeRecord(Mode::kPlain, 3, 1, 2),
+                 MakeRecord(Mode::kSpeculative, 3, 1, 2),
+                 MakeRecord(Mode::kPlain, 4, 11, 2),
+                 MakeRecord(Mode::kSpeculative, 4, 11, 2)};
+  // Ten tokens behind the first in five passes.
+  run.records[0].finished.mutable_speculation()->set_num_passes(6);
+  run.records.back().status = absl::UnavailableError("gone");
+  const std::vector<SweepPair> pairs = PairsOf(run);
+  ASSERT_EQ(pairs.size(), 1u);
+  EXPECT_DOUBLE_EQ(pairs[0].plain_step_ms, 2);
+  EXPECT_DOUBLE_EQ(pairs[0].round_ms, 6);
+  EXPECT_EQ(pairs[0].speculative.num_completed, 1);
+  EXPECT_EQ(pairs[0].speculative.speculation.num_passes(), 6);
+}
+
+TEST(SweepResultTest, WithoutFixedLengthsOrCostsNothingIsExpected) {
   ClusterSweep cluster = MakeCluster();
   cluster.step_costs.clear();
   SetExpectations(&cluster);
@@ -207,6 +316,9 @@ TEST(SweepReportTest, TextHasARowForEachPoint) {
                            "auto",
                            "0.5",
                            "0.80 0.60",
+                           "round 0.267",
+                           "eta net of fixed run lengths: 1.000 to 1.353",
+                           "behind the first token",
                            "equal"}) {
     EXPECT_THAT(text, HasSubstr(part));
   }
@@ -235,7 +347,16 @@ TEST(SweepReportTest, JsonHasTheDocumentedNames) {
   EXPECT_TRUE(point["speedup_end_to_end"].is_null());
   EXPECT_EQ(point["survival"].size(), 2u);
   EXPECT_NEAR(point["eta"].get<double>(), 1.2 * 1.15 / 1.7, 1e-9);
-  EXPECT_NEAR(point["eta_net"].get<double>(), 1.2 * 1.65 / 1.7, 1e-9);
+  EXPECT_NEAR(point["eta_interval"][1].get<double>(), 1.3 * 1.15 / 1.7, 1e-9);
+  const double round = 1.7 / 1.2 + 0.5;
+  EXPECT_NEAR(point["eta_net"].get<double>(), 1.2 * round / 1.7, 1e-9);
+  EXPECT_NEAR(
+      point["eta_net_interval"][0].get<double>(), 0.12 * round / 1.7, 1e-9);
+  EXPECT_NEAR(json["clusters"][1]["round_in_place"].get<double>(),
+              1.7 / 1.2 - 1.15,
+              1e-9);
+  EXPECT_NEAR(
+      json["clusters"][1]["draft_token_in_place"].get<double>(), 0.05, 1e-9);
   EXPECT_EQ(point["ideal_run_length"], 2);
   EXPECT_EQ(point["ids_equal"], true);
   EXPECT_TRUE(point["predicted_speedup"].is_null());
@@ -246,12 +367,16 @@ TEST(SweepReportTest, PlotsShowTheControlsChoiceAndTheShortestRoundTrip) {
   const std::vector<Plot> plots = SweepPlots(MakeSweep(), MakeGrid());
   ASSERT_EQ(plots.size(), 2u);
   for (const Plot& plot : plots) {
-    ASSERT_EQ(plot.lines.size(), 2u);
-    EXPECT_EQ(plot.lines[1].name, "suffix");
-    ASSERT_EQ(plot.lines[1].points.size(), 2u);
-    EXPECT_EQ(plot.lines[1].points[1].place, 1u);
-    EXPECT_EQ(plot.lines[1].points[1].value, 1.2);
-    EXPECT_NEAR(*plot.lines[1].points[1].high, 1.3, 1e-9);
+    ASSERT_EQ(plot.lines.size(), 4u);
+    EXPECT_EQ(plot.lines[2].name, "suffix");
+    ASSERT_EQ(plot.lines[2].points.size(), 2u);
+    EXPECT_EQ(plot.lines[2].points[1].place, 1u);
+    EXPECT_EQ(plot.lines[2].points[1].value, 1.2);
+    EXPECT_NEAR(*plot.lines[2].points[1].high, 1.3, 1e-9);
+    EXPECT_EQ(plot.lines[3].name, "suffix, model");
+    ASSERT_EQ(plot.lines[3].points.size(), 2u);
+    EXPECT_NEAR(plot.lines[3].points[0].value, 1.2, 1e-9);
+    EXPECT_FALSE(plot.lines[3].points[0].high.has_value());
   }
   EXPECT_THAT(plots[0].places, ElementsAre("0", "0.5"));
   EXPECT_THAT(plots[0].title, HasSubstr("auto"));
@@ -268,7 +393,7 @@ TEST(SweepReportTest, LinesOfSeveralTemperaturesAreToldApart) {
   sweep.clusters[1].temperature = 1;
   const std::vector<Plot> plots = SweepPlots(sweep, grid);
   EXPECT_EQ(plots[0].lines[0].name, "hybrid, T = 0");
-  EXPECT_EQ(plots[0].lines[1].name, "hybrid, T = 1");
+  EXPECT_EQ(plots[0].lines[2].name, "hybrid, T = 1");
   // Without the control's choice the first length is shown.
   EXPECT_THAT(plots[0].title, HasSubstr("run length 2"));
   EXPECT_EQ(plots[0].lines[0].points.size(), 2u);
