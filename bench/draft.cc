@@ -16,7 +16,7 @@
 #include "absl/types/span.h"
 #include "bench/measure.h"
 #include "common/model/engine.h"
-#include "draft_node/model_drafter.h"
+#include "common/model_drafting/model_drafter.h"
 
 namespace specwire::draft {
 namespace {

@@ -11,9 +11,9 @@
 #include "common/drafting/random.h"
 #include "common/drafting/suffix.h"
 #include "common/model/engine_names.h"
+#include "common/model_drafting/model_drafter.h"
 #include "common/text/tokenizer.h"
 #include "draft_node/hybrid_drafter.h"
-#include "draft_node/model_drafter.h"
 
 namespace specwire::draft {
 

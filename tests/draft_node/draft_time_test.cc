@@ -10,7 +10,7 @@
 #include "common/drafting/ngram.h"
 #include "common/drafting/suffix.h"
 #include "common/drafting/synthetic.h"
-#include "draft_node/model_drafter.h"
+#include "common/model_drafting/model_drafter.h"
 #include "tests/testing/fake_engine.h"
 
 namespace specwire::draft {

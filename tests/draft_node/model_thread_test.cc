@@ -15,8 +15,8 @@
 #include "absl/time/clock.h"
 #include "common/metrics/metrics.h"
 #include "common/model/engine.h"
+#include "common/model_drafting/model_drafter.h"
 #include "draft_node/drafter_thread.h"
-#include "draft_node/model_drafter.h"
 #include "gtest/gtest.h"
 #include "tests/draft_node/scripted_drafter.h"
 

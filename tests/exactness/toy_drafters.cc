@@ -5,15 +5,14 @@
 
 #include "common/drafting/ngram.h"
 #include "common/drafting/random.h"
-#include "draft_node/model_drafter.h"
+#include "common/model_drafting/model_drafter.h"
 
 namespace specwire {
 namespace {
 
 std::unique_ptr<Drafter> MakeModel(std::unique_ptr<ToyEngine> model,
                                    std::string name) {
-  return *draft::ModelDrafter::Create(std::move(model),
-                                      {.name = std::move(name)});
+  return *ModelDrafter::Create(std::move(model), {.name = std::move(name)});
 }
 
 }  // namespace

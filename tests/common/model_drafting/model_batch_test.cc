@@ -14,12 +14,12 @@
 
 #include "absl/types/span.h"
 #include "common/model/engine.h"
-#include "draft_node/model_drafter.h"
-#include "draft_node/pass_rows.h"
+#include "common/model_drafting/model_drafter.h"
+#include "common/model_drafting/pass_rows.h"
 #include "gtest/gtest.h"
 #include "tests/testing/fake_engine.h"
 
-namespace specwire::draft {
+namespace specwire {
 namespace {
 
 using Tokens = std::vector<int32_t>;
@@ -522,4 +522,4 @@ TEST(ModelBatchTest, TinyPoolsOnlyShortenProposals) {
 }
 
 }  // namespace
-}  // namespace specwire::draft
+}  // namespace specwire

@@ -11,15 +11,15 @@
 #include <vector>
 
 #include "common/model/engine.h"
+#include "common/model_drafting/model_drafter.h"
 #include "common/sampling/coupled.h"
 #include "common/sampling/pipeline.h"
 #include "common/sampling/ratio.h"
 #include "common/text/tokenizer.h"
-#include "draft_node/model_drafter.h"
 #include "gtest/gtest.h"
 #include "tests/testing/greedy_text.h"
 
-namespace specwire::draft {
+namespace specwire {
 namespace {
 
 const std::vector<int32_t> kPrompt = {20, 84, 104, 101, 33};
@@ -187,4 +187,4 @@ TEST(TrimmedModelTest, OnlyTheTargetsOwnFileServesOracleAndAdversary) {
 }
 
 }  // namespace
-}  // namespace specwire::draft
+}  // namespace specwire

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "draft_node/acceptance_estimate.h"
+#include "common/model_drafting/acceptance_estimate.h"
 
 #include <algorithm>
 
-namespace specwire::draft {
+namespace specwire {
 namespace {
 
 // Tokens that the probability itself counts for.
@@ -35,4 +35,4 @@ void AcceptanceEstimate::Observe(double probability, bool accepted) {
   }
 }
 
-}  // namespace specwire::draft
+}  // namespace specwire

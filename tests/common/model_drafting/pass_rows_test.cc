@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "draft_node/pass_rows.h"
+#include "common/model_drafting/pass_rows.h"
 
 #include <algorithm>
 #include <numeric>
@@ -10,7 +10,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace specwire::draft {
+namespace specwire {
 namespace {
 
 using ::testing::ElementsAre;
@@ -72,4 +72,4 @@ TEST(PlanRowsTest, KeepsItsLimitsAndAlwaysAdvances) {
 }
 
 }  // namespace
-}  // namespace specwire::draft
+}  // namespace specwire

@@ -11,11 +11,11 @@
 #include "absl/types/span.h"
 #include "common/drafting/drafter.h"
 #include "common/model/engine.h"
-#include "draft_node/acceptance_estimate.h"
-#include "draft_node/model_sequence.h"
-#include "draft_node/token_chooser.h"
+#include "common/model_drafting/acceptance_estimate.h"
+#include "common/model_drafting/model_sequence.h"
+#include "common/model_drafting/token_chooser.h"
 
-namespace specwire::draft {
+namespace specwire {
 
 struct ModelDrafterOptions {
   // "model", "oracle" or "adversarial".
@@ -122,4 +122,4 @@ class ModelDrafter final : public Drafter {
   std::vector<ModelSequence*> sequences_;
 };
 
-}  // namespace specwire::draft
+}  // namespace specwire

@@ -4,7 +4,7 @@
 #include <array>
 #include <cstddef>
 
-namespace specwire::draft {
+namespace specwire {
 
 // How likely a draft token is accepted that its model held likely to a given
 // degree, if all before it are. That is not the probability itself: a small
@@ -33,4 +33,4 @@ class AcceptanceEstimate {
   std::array<Step, kNumSteps> steps_;
 };
 
-}  // namespace specwire::draft
+}  // namespace specwire

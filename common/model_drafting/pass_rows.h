@@ -5,7 +5,7 @@
 
 #include "absl/types/span.h"
 
-namespace specwire::draft {
+namespace specwire {
 
 // A sequence with more tokens than this to compute is far behind: it has a
 // prompt to read, not just what was committed since its last run.
@@ -22,4 +22,4 @@ inline constexpr int kMinChunkRows = 32;
 // REQUIRES: behind is not empty, each is >= 1.
 std::vector<int> PlanRows(absl::Span<const int> behind);
 
-}  // namespace specwire::draft
+}  // namespace specwire

@@ -11,10 +11,10 @@
 #include "absl/types/span.h"
 #include "common/drafting/drafter.h"
 #include "common/model/engine.h"
-#include "draft_node/acceptance_estimate.h"
-#include "draft_node/token_chooser.h"
+#include "common/model_drafting/acceptance_estimate.h"
+#include "common/model_drafting/token_chooser.h"
 
-namespace specwire::draft {
+namespace specwire {
 
 // One sequence of a model drafter, step by step: the path, the run that is
 // being made behind it, and the model's cache of both. Each time it is asked it
@@ -135,4 +135,4 @@ class ModelSequence final : public DraftSequence {
   int64_t last_pass_ = 0;
 };
 
-}  // namespace specwire::draft
+}  // namespace specwire

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "draft_node/model_drafter.h"
+#include "common/model_drafting/model_drafter.h"
 
 #include <algorithm>
 #include <utility>
@@ -7,10 +7,10 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/drafting/drafter_names.h"
+#include "common/model_drafting/pass_rows.h"
 #include "common/text/tokenizer.h"
-#include "draft_node/pass_rows.h"
 
-namespace specwire::draft {
+namespace specwire {
 namespace {
 
 // Whether its cache can be dropped in this pass: it has one, and no part in it.
@@ -197,4 +197,4 @@ void ModelDrafter::OnError(Step* step, const absl::Status& status) {
   }
 }
 
-}  // namespace specwire::draft
+}  // namespace specwire

@@ -11,7 +11,7 @@
 #include "common/sampling/history.h"
 #include "common/sampling/ratio.h"
 
-namespace specwire::draft {
+namespace specwire {
 
 // Which tokens a model's logits belong to.
 //
@@ -94,4 +94,4 @@ std::unique_ptr<TokenChooser> MakeOracleChooser(
 std::unique_ptr<TokenChooser> MakeAdversarialChooser(
     const DraftSequenceParams& params, int vocab_size);
 
-}  // namespace specwire::draft
+}  // namespace specwire

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "draft_node/pass_rows.h"
+#include "common/model_drafting/pass_rows.h"
 
 #include <algorithm>
 #include <cstddef>
 
 #include "common/model/engine.h"
 
-namespace specwire::draft {
+namespace specwire {
 
 static_assert(kMaxStepRows + kMinChunkRows <= Engine::kMaxRows);
 static_assert(kMaxChunkRows <= Engine::kMaxRows);
@@ -34,4 +34,4 @@ std::vector<int> PlanRows(absl::Span<const int> behind) {
   return rows;
 }
 
-}  // namespace specwire::draft
+}  // namespace specwire

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "draft_node/acceptance_estimate.h"
+#include "common/model_drafting/acceptance_estimate.h"
 
 #include <cmath>
 #include <random>
 
 #include "gtest/gtest.h"
 
-namespace specwire::draft {
+namespace specwire {
 namespace {
 
 TEST(AcceptanceEstimateTest, IsTheProbabilityUntilSomethingIsSeen) {
@@ -58,4 +58,4 @@ TEST(AcceptanceEstimateTest, StaysAProbability) {
 }
 
 }  // namespace
-}  // namespace specwire::draft
+}  // namespace specwire

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "draft_node/model_drafter.h"
+#include "common/model_drafting/model_drafter.h"
 
 #include <algorithm>
 #include <cmath>
@@ -18,7 +18,7 @@
 #include "gtest/gtest.h"
 #include "tests/testing/greedy_text.h"
 
-namespace specwire::draft {
+namespace specwire {
 namespace {
 
 std::unique_ptr<Drafter> MakeModelDrafter(ModelDrafterOptions options,
@@ -395,4 +395,4 @@ TEST(RandomDrafterTest, DrawsFromTheWholeVocabularyAndNothingElse) {
 }
 
 }  // namespace
-}  // namespace specwire::draft
+}  // namespace specwire

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "draft_node/model_sequence.h"
+#include "common/model_drafting/model_sequence.h"
 
 #include <algorithm>
 #include <utility>
@@ -8,7 +8,7 @@
 #include "common/base/round_up.h"
 #include "common/base/status_macros.h"
 
-namespace specwire::draft {
+namespace specwire {
 namespace {
 
 // Tokens of a path that lie so far before its end count as the target's own:
@@ -183,4 +183,4 @@ DraftRun ModelSequence::End() {
   return result;
 }
 
-}  // namespace specwire::draft
+}  // namespace specwire

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "draft_node/token_chooser.h"
+#include "common/model_drafting/token_chooser.h"
 
 #include <algorithm>
 #include <cmath>
@@ -16,7 +16,7 @@
 #include "common/sampling/row_maxima.h"
 #include "common/sampling/softmax.h"
 
-namespace specwire::draft {
+namespace specwire {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
@@ -212,4 +212,4 @@ std::unique_ptr<TokenChooser> MakeAdversarialChooser(
   return std::make_unique<AdversarialChooser>(params, vocab_size);
 }
 
-}  // namespace specwire::draft
+}  // namespace specwire
