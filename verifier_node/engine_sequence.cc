@@ -2,6 +2,7 @@
 #include "verifier_node/engine_sequence.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace specwire::verifier {
 namespace {
@@ -12,16 +13,26 @@ constexpr float kLeastSurvival = 0.03f;
 
 }  // namespace
 
-void Decoding::LookUpDraft() {
+void Decoding::FindDraft(const LocalPrices& prices, LocalDrafter* drafter) {
   if (local == nullptr) return;
   // Even where no draft is wanted any more the drafter is to see the text,
   // which it keeps. Under the ratio rule what is looked up, its length
   // included, depends on the text alone.
-  verify.SetLocalDraft(local->Look(
+  DraftRun found = drafter->LookUp(
       verify.log(),
       {.max_tokens = std::max(verify.max_local_tokens(), 1),
        .min_survival =
-           verify.rule() == AcceptanceRule::kRatio ? 0 : kLeastSurvival}));
+           verify.rule() == AcceptanceRule::kRatio ? 0 : kLeastSurvival},
+      local.get());
+  verify.ExpectLocalDraft(drafter->Plan(
+      {.log = verify.log(),
+       .max_tokens = verify.max_local_tokens(),
+       .tokens_left =
+           verify.max_length() - static_cast<int>(verify.log().size())},
+      found,
+      prices,
+      local.get()));
+  verify.SetLocalDraft(std::move(found));
 }
 
 absl::Span<const int32_t> EngineSequence::tokens() const {

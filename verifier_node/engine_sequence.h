@@ -9,11 +9,11 @@
 
 #include "absl/time/time.h"
 #include "absl/types/span.h"
-#include "common/drafting/suffix.h"
 #include "common/model/engine.h"
 #include "verifier_node/admission.h"
 #include "verifier_node/batch_planner.h"
 #include "verifier_node/decode_events.h"
+#include "verifier_node/local_drafter.h"
 #include "verifier_node/target_sampler.h"
 #include "verifier_node/verify_sequence.h"
 
@@ -44,12 +44,12 @@ struct Decoding {
   // When its latest step ended, or it was started.
   absl::Time previous_step_end = absl::InfinitePast();
   int cached_prompt_tokens = 0;
-  // Looks up its local drafts; null: it has none.
-  std::unique_ptr<SuffixSequence> local = nullptr;
+  // Makes its local drafts; null: it has none.
+  std::unique_ptr<LocalSequence> local = nullptr;
 
-  // Looks up the local draft for the next step; a few microseconds, but for the
-  // first time about 0.1 ms for each 1,000 tokens.
-  void LookUpDraft();
+  // Finds the local draft for the next step, or, where a model is to make it
+  // at these prices, what to expect of it.
+  void FindDraft(const LocalPrices& prices, LocalDrafter* drafter);
 };
 
 // One stream of the engine thread: a sequence that decodes, or a text that is

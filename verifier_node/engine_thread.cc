@@ -33,7 +33,7 @@ EngineThread::EngineThread(Engine* engine,
                            EngineThreadOptions options,
                            const Clock* clock,
                            VerifierMetrics* metrics,
-                           std::unique_ptr<SuffixDrafter> local_drafter)
+                           std::unique_ptr<LocalDrafter> local_drafter)
     : engine_(engine),
       options_(std::move(options)),
       clock_(clock),
@@ -108,13 +108,13 @@ void EngineThread::OnOpen(StreamId stream, OpenSequence open) {
       .logprobs = open.logprobs,
   });
   if (drafts) {
-    sequence->decoding->local = local_drafter_->NewSuffixSequence(
-        {.sampling = std::move(open.sampling),
-         .context = std::move(open.context),
-         .choice = open.choice,
-         .vocab_size = model.vocab_size,
-         .rule = rule,
-         .tenant_salt = sequence->cache_salt});
+    sequence->decoding->local =
+        local_drafter_->NewSequence({.sampling = std::move(open.sampling),
+                                     .context = std::move(open.context),
+                                     .choice = open.choice,
+                                     .vocab_size = model.vocab_size,
+                                     .rule = rule,
+                                     .tenant_salt = sequence->cache_salt});
   }
   Add(std::move(sequence), open.deadline);
 }

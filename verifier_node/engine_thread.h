@@ -18,13 +18,13 @@
 #include "common/base/clock.h"
 #include "common/base/mutex.h"
 #include "common/base/stream_worker.h"
-#include "common/drafting/suffix.h"
 #include "common/model/engine.h"
 #include "common/sampling/logprobs.h"
 #include "verifier_node/admission.h"
 #include "verifier_node/batch_planner.h"
 #include "verifier_node/decode_events.h"
 #include "verifier_node/engine_sequence.h"
+#include "verifier_node/local_drafter.h"
 #include "verifier_node/pass_cost.h"
 #include "verifier_node/step_costs.h"
 #include "verifier_node/verifier_metrics.h"
@@ -57,8 +57,9 @@ struct EngineThreadOptions {
 // text anew later (see admission.h). Whatever goes wrong in one sequence ends
 // that one only.
 //
-// It may have a drafter of its own, which looks up draft tokens for those
-// sequences that want them, before the first step and after each commit.
+// It may have a drafter of its own, which finds draft tokens for those
+// sequences that want them: it looks them up before the first step and after
+// each commit, and, if it has a model, may draft before the next pass.
 //
 // Thread safety: any thread.
 // Lifetime: engine, clock and metrics must outlive it. Between Start() and
@@ -72,7 +73,7 @@ class EngineThread final : private StreamWorker<DecodeEvent>::Client {
                EngineThreadOptions options,
                const Clock* clock,
                VerifierMetrics* metrics,
-               std::unique_ptr<SuffixDrafter> local_drafter = nullptr);
+               std::unique_ptr<LocalDrafter> local_drafter = nullptr);
   ~EngineThread() override;
   EngineThread(const EngineThread&) = delete;
   EngineThread& operator=(const EngineThread&) = delete;
@@ -203,12 +204,23 @@ class EngineThread final : private StreamWorker<DecodeEvent>::Client {
   void Deliver(PassRun* run, absl::Time start, absl::Time end);
   void DeliverCommit(PassRun* run, const StepReport& report);
 
+  // Local drafts: engine_thread_drafts.cc.
+  // Has the local drafter's model work for those of `ready` that can step;
+  // false if there was nothing to do.
+  bool DraftLocally(absl::Span<EngineSequence* const> ready,
+                    absl::Span<const PassCandidate> candidates);
+  LocalPrices PricesNow() const;
+  // Observes a pass's tokens, and how much longer than predicted it took.
+  void ObserveRate(absl::Span<const PassRun> runs,
+                   absl::Duration duration,
+                   double excess_seconds);
+
   Engine* const engine_;
   const EngineThreadOptions options_;
   const Clock* const clock_;
   VerifierMetrics* const metrics_;
   // Before the sequences, which use it.
-  const std::unique_ptr<SuffixDrafter> local_drafter_;
+  const std::unique_ptr<LocalDrafter> local_drafter_;
   std::atomic<int64_t> progress_{0};
   std::atomic<int> num_waiting_{0};
   mutable Mutex mutex_;
@@ -222,6 +234,21 @@ class EngineThread final : private StreamWorker<DecodeEvent>::Client {
   WaitEstimate wait_estimate_;
   ServiceEstimate service_estimate_;
   PassCost pass_cost_;
+  // Tokens, steps, passes and their seconds, lately; passes that read prompts
+  // are left out.
+  struct {
+    double tokens = 0;
+    double sequences = 0;
+    double passes = 0;
+    double seconds = 0;
+  } lately_;
+  // Context of a sequence, lately.
+  int context_ = 0;
+  // How much longer than predicted passes take, without and with draft tokens.
+  struct {
+    double plain = 0;
+    double drafts = 0;
+  } excess_seconds_;
   LogprobReader logprob_reader_;
   // Who did not fit at the head of the queue, and the blocks that nobody needed
   // then: there is no use in trying again before there are more.

@@ -87,11 +87,17 @@ std::vector<EngineThread::PassRun> EngineThread::PlanNextPass(
   PassLimits limits;
   limits.prefill_rows = options_.prefill_rows;
   limits.block_size = engine_->kv_block_size();
+  bool drafted = false;
   while (true) {
     std::vector<PassCandidate> candidates;
     const std::vector<EngineSequence*> ready =
         FindReady(now, &candidates, pause);
     if (ready.empty()) return {};
+    if (!drafted && DraftLocally(ready, candidates)) {
+      // What they have to offer is another thing now.
+      drafted = true;
+      continue;
+    }
     limits.free_blocks = FreeBlocks();
     const PassPlan plan = PlanPass(candidates, pass_cost_, limits);
     if (plan.starved) {
@@ -147,10 +153,11 @@ void EngineThread::RunPass(absl::Span<PassRun> runs) {
     }
   }
   const absl::Time end = clock_->Now();
-  if (status.ok()) {
-    pass_cost_.Observe(shape, absl::ToDoubleSeconds(end - start));
-  }
+  const double seconds = absl::ToDoubleSeconds(end - start);
+  const double excess_seconds = seconds - pass_cost_.Predict(shape);
+  if (status.ok()) pass_cost_.Observe(shape, seconds);
   CountPass(runs, end - start);
+  ObserveRate(runs, end - start, excess_seconds);
   for (PassRun& run : runs) Deliver(&run, start, end);
 }
 
@@ -363,7 +370,7 @@ void EngineThread::DeliverCommit(PassRun* run, const StepReport& report) {
   EngineSequence* const sequence = run->sequence;
   const std::shared_ptr<DecodeSink> sink = sequence->decoding->sink;
   // Its response tells whether the next step waits for a proposal.
-  sequence->decoding->LookUpDraft();
+  sequence->decoding->FindDraft(PricesNow(), local_drafter_.get());
   run->commit.local_next = sequence->decoding->verify.LocalIsEnough();
   if (run->commit.finish != FinishReason::kNone) {
     // First the place and the memory, then the message that tells of it.

@@ -144,7 +144,7 @@ void EngineThread::OnStarted(EngineSequence* sequence, absl::Time now) {
   }
   if (Decoding* const decoding = sequence->decoding.get()) {
     decoding->previous_step_end = now;
-    decoding->LookUpDraft();
+    decoding->FindDraft({}, local_drafter_.get());
     if (sequence->num_uncomputed() == 1) {
       MarkPrefilled(sequence->num_to_compute(), decoding);
     }

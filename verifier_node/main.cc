@@ -17,13 +17,13 @@
 #include "common/base/logging.h"
 #include "common/base/status_macros.h"
 #include "common/drafting/drafter_names.h"
-#include "common/drafting/suffix.h"
 #include "common/drafting/synthetic.h"
 #include "common/metrics/names.h"
 #include "common/model/engine.h"
 #include "common/model/engine_names.h"
 #include "common/rpc/node_main.h"
 #include "verifier_node/engine_thread.h"
+#include "verifier_node/make_local_drafter.h"
 #include "verifier_node/service.h"
 #include "verifier_node/step_costs.h"
 #include "verifier_node/synthetic_engine.h"
@@ -41,7 +41,9 @@ struct SyntheticFlags {
 };
 
 constexpr int kMaxQueuedSequences = 65536;
-constexpr char kNoDrafter[] = "none";
+// The draft model's KV cache is smaller than the target's by this: a model that
+// pays has fewer layers still.
+constexpr int64_t kPartForDrafts = 8;
 
 struct Flags {
   std::string model;
@@ -52,6 +54,7 @@ struct Flags {
   int max_queued_sequences = EngineThreadOptions().max_queued_sequences;
   // Empty: the default.
   std::string local_drafter;
+  std::string local_draft_model;
 };
 
 void AddSyntheticFlags(CLI::App* app, SyntheticFlags* flags) {
@@ -102,8 +105,12 @@ void AddFlags(CLI::App* app, Flags* flags) {
       ->capture_default_str();
   app->add_option("--local_drafter",
                   flags->local_drafter,
-                  "drafter that it keeps for itself: suffix or none (default: "
+                  "drafter that it keeps for itself: suffix (lookup), hybrid "
+                  "(lookup, and a model where that pays) or none (default: "
                   "suffix; with the engine synthetic none)");
+  app->add_option("--local_draft_model",
+                  flags->local_draft_model,
+                  "the model's GGUF file for --local_drafter hybrid");
 }
 
 bool IsSynthetic(const Flags& flags) {
@@ -124,22 +131,24 @@ absl::Status CheckModelFlags(const Flags& flags) {
   return CheckEngineName(flags.engine.engine, "--engine");
 }
 
-bool HasLocalDrafter(const Flags& flags) {
-  if (flags.local_drafter.empty()) return !IsSynthetic(flags);
-  return flags.local_drafter == kSuffixDrafter;
+LocalDrafterOptions ToLocalDrafterOptions(const Flags& flags, int num_threads) {
+  LocalDrafterOptions options;
+  options.name = flags.local_drafter;
+  if (options.name.empty()) {
+    options.name = IsSynthetic(flags) ? kNoDrafter : kSuffixDrafter;
+  }
+  options.model = flags.local_draft_model;
+  options.engine.engine = flags.engine.engine;
+  options.engine.num_threads = num_threads;
+  options.engine.kv_cache_mib =
+      std::max<int64_t>(flags.engine.kv_cache_mib / kPartForDrafts, 1);
+  return options;
 }
 
 absl::Status CheckLocalDrafter(const Flags& flags) {
-  const std::string& name = flags.local_drafter;
-  if (!name.empty() && name != kSuffixDrafter && name != kNoDrafter) {
-    return absl::InvalidArgumentError(absl::StrCat("--local_drafter: \"",
-                                                   name,
-                                                   "\" is unknown; known: ",
-                                                   kSuffixDrafter,
-                                                   ", ",
-                                                   kNoDrafter));
-  }
-  if (IsSynthetic(flags) && HasLocalDrafter(flags)) {
+  const LocalDrafterOptions options = ToLocalDrafterOptions(flags, 1);
+  SPECWIRE_RETURN_IF_ERROR(CheckLocalDrafterOptions(options));
+  if (IsSynthetic(flags) && options.name != kNoDrafter) {
     return absl::InvalidArgumentError(absl::StrCat(
         "--local_drafter: the engine synthetic makes tokens up, which are no "
         "text to look anything up in; use ",
@@ -240,6 +249,8 @@ absl::Status Serve(const Flags& flags, const NodeOptions& options) {
   SPECWIRE_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine,
                             MakeEngine(flags, options.num_threads));
   const ModelInfo& model = engine->info();
+  const LocalDrafterOptions local_options =
+      ToLocalDrafterOptions(flags, options.num_threads);
   SPECWIRE_LOG(Info,
                "model ",
                model.name,
@@ -258,9 +269,12 @@ absl::Status Serve(const Flags& flags, const NodeOptions& options) {
                ", max_queued_sequences ",
                flags.max_queued_sequences,
                ", local drafter ",
-               HasLocalDrafter(flags) ? kSuffixDrafter : kNoDrafter,
+               local_options.name,
                ", threads ",
                options.num_threads);
+  const SteadyClock clock;
+  SPECWIRE_ASSIGN_OR_RETURN(std::unique_ptr<LocalDrafter> local_drafter,
+                            MakeLocalDrafter(local_options, *engine, &clock));
   SPECWIRE_ASSIGN_OR_RETURN(const std::vector<StepCost> costs,
                             MeasureAndLog(flags, engine.get()));
 
@@ -268,11 +282,6 @@ absl::Status Serve(const Flags& flags, const NodeOptions& options) {
       {{metric::kNodeRole, "verifier"}, {metric::kModelName, model.name}});
   AddBuildInfo(&registry);
   VerifierMetrics metrics(&registry);
-  std::unique_ptr<SuffixDrafter> local_drafter;
-  if (HasLocalDrafter(flags)) {
-    SPECWIRE_ASSIGN_OR_RETURN(local_drafter, SuffixDrafter::Create({}));
-  }
-  const SteadyClock clock;
   EngineThread thread(engine.get(),
                       {.max_num_sequences = flags.max_num_sequences,
                        .max_queued_sequences = flags.max_queued_sequences,

@@ -198,6 +198,11 @@ int VerifySequence::max_local_tokens() const {
   return std::min(local_run_length_, hard_limit_ - length() - 1);
 }
 
+int VerifySequence::num_local_tokens_wanted() const {
+  if (!pending_.empty() && !LocalIsEnough()) return 0;
+  return std::min(RowLimit(), max_local_tokens());
+}
+
 int VerifySequence::RowLimit() const {
   return std::clamp(
       std::min(hard_limit_, decode_until_) - length() - 1, 0, max_draft_rows_);
@@ -225,6 +230,10 @@ int VerifySequence::NumLocalRows() const {
 }
 
 bool VerifySequence::LocalIsEnough() const {
+  if (local_expected_ > 0 && local_expected_ >= local_enough_ &&
+      RowLimit() > 0) {
+    return true;
+  }
   const int rows = NumLocalRows();
   if (rows == 0) return false;
   const auto end = local_.survival.begin() + rows;
@@ -304,6 +313,7 @@ Commit VerifySequence::FinishStep(absl::Span<const int32_t> target,
   step_rows_ = 0;
   step_local_ = false;
   local_ = {};
+  local_expected_ = 0;
   plain_now_ = false;
   last_step_end_ = now;
   commit.counters = counters_;

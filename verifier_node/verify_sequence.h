@@ -56,8 +56,14 @@ class VerifySequence {
   // for each token; under the ratio rule q valid for each token, or empty: each
   // was certain.
   void SetLocalDraft(DraftRun draft);
+  // A local draft is being made that may be expected to bring so many tokens:
+  // until the next step it counts for as much, whatever SetLocalDraft is given
+  // and when.
+  void ExpectLocalDraft(float num_tokens) { local_expected_ = num_tokens; }
   // Most tokens of a local draft that could ever be verified in the next step.
   int max_local_tokens() const;
+  // Of them, those that it could verify now; 0 if it verifies a proposal.
+  int num_local_tokens_wanted() const;
 
   // The prompt is in the cache: patience for the first step counts from `now`.
   void OnPrefilled(absl::Time now) { last_step_end_ = now; }
@@ -81,7 +87,8 @@ class VerifySequence {
   // before it are accepted; else empty.
   absl::Span<const float> step_survival() const;
   // The local draft goes before proposals: what limits and credit allow of it
-  // is expected to bring local_enough accepted tokens. Nothing is never enough.
+  // is expected to bring local_enough accepted tokens, or one that is being
+  // made is. Nothing is never enough.
   bool LocalIsEnough() const;
   // A step verifies all the draft tokens that it could, whatever the load.
   // Under the coupled rule it waits for proposals without limit, unless the
@@ -161,6 +168,8 @@ class VerifySequence {
   float local_enough_;
   // Behind log_; none: no tokens. Under the ratio rule q is set.
   DraftRun local_;
+  // Accepted tokens to expect of one that is being made.
+  float local_expected_ = 0;
   // The current drafter has nothing to propose here.
   bool plain_now_ = false;
   bool done_ = false;

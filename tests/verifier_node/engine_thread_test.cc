@@ -12,6 +12,7 @@
 #include "common/base/clock.h"
 #include "common/base/mutex.h"
 #include "common/drafting/suffix.h"
+#include "common/model_drafting/model_drafter.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/fake_engine.h"
@@ -200,6 +201,11 @@ TEST_F(EngineThreadTest, EndsWhatItHasNotSeenYetWhenItStops) {
 
 // --- Local drafts ---
 
+class StoppedClock final : public Clock {
+ public:
+  absl::Time Now() const override { return absl::UnixEpoch(); }
+};
+
 class LocalDrafterTest : public testing::Test {
  protected:
   LocalDrafterTest() : metrics_(&registry_) {}
@@ -211,7 +217,25 @@ class LocalDrafterTest : public testing::Test {
         EngineThreadOptions(),
         &clock_,
         &metrics_,
-        drafts ? *SuffixDrafter::Create({}) : nullptr);
+        drafts ? std::make_unique<LocalDrafter>(*SuffixDrafter::Create({}))
+               : nullptr);
+    thread->Start();
+    return thread;
+  }
+
+  // One whose drafter has a model too: the target itself, which takes no time
+  // by its clock, as the target does.
+  std::unique_ptr<EngineThread> MakeThreadWithModel() {
+    auto thread = std::make_unique<EngineThread>(
+        &slow_engine_,
+        EngineThreadOptions(),
+        &clock_,
+        &metrics_,
+        std::make_unique<LocalDrafter>(
+            *SuffixDrafter::Create({}),
+            *ModelDrafter::Create(std::make_unique<FakeEngine>(),
+                                  ModelDrafterOptions()),
+            &stopped_));
     thread->Start();
     return thread;
   }
@@ -267,8 +291,10 @@ class LocalDrafterTest : public testing::Test {
   static constexpr int kTokens = 60;
   const std::vector<int32_t> prompt_ = {10, 20, 30, 40};
   FakeEngine engine_;
+  FakeEngine slow_engine_{{.pass_delay = absl::Milliseconds(1)}};
   MetricsRegistry registry_;
   const SteadyClock clock_;
+  const StoppedClock stopped_;
   VerifierMetrics metrics_;
 };
 
@@ -319,6 +345,44 @@ TEST_F(LocalDrafterTest, TellsWhetherTheNextStepWaits) {
   for (size_t i = 0; i + 1 < commits.size(); ++i) {
     EXPECT_EQ(commits[i].local_next, commits[i + 1].local);
   }
+  EXPECT_FALSE(commits.back().local_next);
+}
+
+TEST_F(LocalDrafterTest, AModelDraftsWhereTheLookupFindsNothing) {
+  const auto thread = MakeThreadWithModel();
+  EXPECT_EQ(thread->local_drafter(), "hybrid");
+  for (const float temperature : {0.0f, 1.0f}) {
+    OpenSequence open = MakeOpen(prompt_);
+    open.cache_salt = temperature > 0 ? "sampled" : "greedy";
+    open.sampling.temperature = temperature;
+    open.params.local_run_length = 0;
+    const std::vector<Commit> plain = Run(thread.get(), open);
+    EXPECT_EQ(plain.size(), kTokens);
+    open.cache_salt += "-drafted";
+    open.params.local_run_length = 6;
+    const std::vector<Commit> commits = Run(thread.get(), open);
+    EXPECT_EQ(Text(commits), Text(plain));
+    // It is always right, and learns that bit by bit.
+    EXPECT_GT(NumAccepted(commits), kTokens / 10);
+  }
+}
+
+// A step whose draft is yet to be made does not wait for a proposal, and the
+// commit before it has told so.
+TEST_F(LocalDrafterTest, WhatAModelIsToDraftEndsTheWait) {
+  const auto thread = MakeThreadWithModel();
+  OpenSequence open = MakeOpen(prompt_);
+  open.cache_salt = "first";
+  Run(thread.get(), open);
+  open.cache_salt = "second";
+  open.params.max_tokens = 30;
+  open.params.patience = absl::Milliseconds(20);
+  open.params.local_enough = 0.25f;
+  const std::vector<Commit> commits = Run(thread.get(), open);
+  EXPECT_EQ(Text(commits), engine_.Continue(prompt_, 30));
+  int num_told = 0;
+  for (const Commit& commit : commits) num_told += commit.local_next ? 1 : 0;
+  EXPECT_GT(num_told, 0);
   EXPECT_FALSE(commits.back().local_next);
 }
 

@@ -189,6 +189,37 @@ TEST(LocalDraftTest, LockStepRunsAtOnceOnlyIfItIsEnough) {
   EXPECT_TRUE(sequence.lock_step());
 }
 
+TEST(LocalDraftTest, OneThatIsBeingMadeCountsAsWhatIsExpectedOfIt) {
+  VerifySequence sequence = MakeSequence();
+  sequence.ExpectLocalDraft(1.4f);
+  EXPECT_FALSE(sequence.LocalIsEnough());
+  EXPECT_EQ(sequence.NextAt(Ms(1)).kind, Kind::kWait);
+  sequence.ExpectLocalDraft(1.5f);
+  EXPECT_TRUE(sequence.LocalIsEnough());
+  EXPECT_EQ(sequence.NextAt(Ms(1)).kind, Kind::kRun);
+  // Whatever comes of it the step does not wait, but that step only.
+  sequence.SetLocalDraft(Weak({7}));
+  EXPECT_EQ(sequence.NextAt(Ms(1)).kind, Kind::kRun);
+  EXPECT_THAT(Draft(&sequence), ElementsAre(7));
+  Finish(&sequence, {8, 0});
+  EXPECT_FALSE(sequence.LocalIsEnough());
+  EXPECT_EQ(sequence.NextAt(Ms(1)).kind, Kind::kWait);
+}
+
+TEST(LocalDraftTest, NoneIsWantedWhereAProposalIsVerified) {
+  VerifySequence sequence = MakeSequence();
+  EXPECT_EQ(sequence.num_local_tokens_wanted(), 4);
+  ASSERT_TRUE(sequence.OnProposal(MakeRun(3, 3, {6})).ok());
+  EXPECT_EQ(sequence.num_local_tokens_wanted(), 0);
+  sequence.ExpectLocalDraft(2);
+  EXPECT_EQ(sequence.num_local_tokens_wanted(), 4);
+  VerifyTune tune;
+  tune.max_draft_rows = 0;
+  ASSERT_TRUE(sequence.OnTune(tune).ok());
+  EXPECT_EQ(sequence.num_local_tokens_wanted(), 0);
+  EXPECT_FALSE(sequence.LocalIsEnough());
+}
+
 // --- Limits. ---
 
 TEST(LocalDraftTest, IsCutByItsLengthByRowsByCreditAndByTheEnd) {

@@ -126,7 +126,28 @@ INSTANTIATE_TEST_SUITE_P(
                 "--max_queued_sequences"},
         Failure{TinyVerifier({"--local_drafter=magic"}),
                 2,
-                "--local_drafter: \"magic\" is unknown; known: suffix, none"},
+                "--local_drafter: \"magic\" is unknown; known: suffix, hybrid, "
+                "none"},
+        Failure{TinyVerifier({"--local_drafter=hybrid"}),
+                2,
+                "--local_draft_model: the local drafter hybrid needs a model"},
+        Failure{TinyVerifier({"--local_draft_model=x"}),
+                2,
+                "--local_draft_model: the local drafter suffix has no model"},
+        Failure{TinyVerifier({"--log_level=error",
+                              "--local_drafter=hybrid",
+                              "--local_draft_model=/nowhere/x.gguf"}),
+                1,
+                "/nowhere/x.gguf"},
+        // Made for a target with another vocabulary.
+        Failure{TinyVerifier({"--log_level=error",
+                              "--local_drafter=hybrid",
+                              "--local_draft_model=" SPECWIRE_TEST_DATA
+                              "/../../draft_node/models/"
+                              "SmolLM2-135M-Instruct-draft.gguf"}),
+                1,
+                "--local_draft_model: SmolLM2-135M-Instruct-draft has the "
+                "vocabulary"},
         Failure{Verifier({"--engine=synthetic",
                           "--allow_synthetic",
                           "--local_drafter=suffix"}),
@@ -220,6 +241,10 @@ TEST(NodeProgramTest, AVerifierDraftsForItselfUnlessItIsToldNotTo) {
       {TinyVerifier(), "suffix"},
       {TinyVerifier({"--local_drafter=suffix"}), "suffix"},
       {TinyVerifier({"--local_drafter=none"}), ""},
+      {TinyVerifier(
+           {"--local_drafter=hybrid",
+            absl::StrCat("--local_draft_model=", SPECWIRE_TINY_DRAFT_MODEL)}),
+       "hybrid"},
       {Verifier({"--engine=synthetic", "--allow_synthetic"}), ""}};
   for (const auto& [command, drafter] : cases) {
     ChildProcess node(command);

@@ -20,6 +20,12 @@
 namespace specwire::verifier {
 namespace {
 
+// By it a local draft model takes no time, so that it drafts.
+class StoppedClock final : public Clock {
+ public:
+  absl::Time Now() const override { return absl::UnixEpoch(); }
+};
+
 constexpr absl::Duration kLimit = absl::Seconds(240);
 
 class Random {
@@ -455,7 +461,8 @@ void CheckMix(const MixOptions& options,
               const EngineThreadOptions& thread_options,
               uint32_t seed,
               int least_preemptions,
-              Engine* engine) {
+              Engine* engine,
+              std::unique_ptr<Drafter> model) {
   const std::vector<MixRequest> requests =
       RandomRequests(options, engine->info(), seed);
   std::vector<MixOutcome> expected;
@@ -467,8 +474,14 @@ void CheckMix(const MixOptions& options,
   MetricsRegistry registry;
   VerifierMetrics metrics(&registry);
   const SteadyClock clock;
+  const StoppedClock stopped;
   EngineThread thread(
-      engine, thread_options, &clock, &metrics, *SuffixDrafter::Create({}));
+      engine,
+      thread_options,
+      &clock,
+      &metrics,
+      std::make_unique<LocalDrafter>(
+          *SuffixDrafter::Create({}), std::move(model), &stopped));
   thread.Start();
   int64_t num_accepted = 0;
   int64_t num_accepted_local = 0;

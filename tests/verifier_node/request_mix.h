@@ -78,13 +78,15 @@ std::vector<MixOutcome> RunTogether(const std::vector<MixRequest>& requests,
 std::string Compare(const MixOutcome& outcome, const MixOutcome& expected);
 
 // Runs a mix of `seed` alone and then together, twice, on a node that drafts by
-// itself and has seen the texts the second time. Checks that all outcomes
+// itself, with `model` if it is set, and has seen the texts the second time.
+// Checks that all outcomes
 // agree, that nothing is left, and that there was as much trouble as was
 // wanted: at least `least_preemptions`.
 void CheckMix(const MixOptions& options,
               const EngineThreadOptions& thread_options,
               uint32_t seed,
               int least_preemptions,
-              Engine* engine);
+              Engine* engine,
+              std::unique_ptr<Drafter> model = nullptr);
 
 }  // namespace specwire::verifier

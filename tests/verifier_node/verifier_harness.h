@@ -49,7 +49,7 @@ class VerifierHarness {
   explicit VerifierHarness(
       Engine* engine,
       EngineThreadOptions options = {},
-      std::unique_ptr<SuffixDrafter> local_drafter = nullptr)
+      std::unique_ptr<LocalDrafter> local_drafter = nullptr)
       : metrics_(&registry_),
         thread_(engine, options, &clock_, &metrics_, std::move(local_drafter)) {
     const StepCost costs[] = {{1, 16, absl::Microseconds(10)},

@@ -278,7 +278,8 @@ TEST(VerifierServiceTest, CommitsNothingBeyondItsCredit) {
 
 TEST(VerifierServiceTest, DraftsForItself) {
   FakeEngine engine;
-  VerifierHarness verifier(&engine, {}, *SuffixDrafter::Create({}));
+  VerifierHarness verifier(
+      &engine, {}, std::make_unique<LocalDrafter>(*SuffixDrafter::Create({})));
   {
     grpc::ClientContext context;
     const auto reader = verifier.stub()->GetModel(&context, {});
@@ -320,7 +321,8 @@ TEST(VerifierServiceTest, DraftsForItself) {
 
 TEST(VerifierServiceTest, ATuneSaysWhatLocalDraftIsEnough) {
   FakeEngine engine;
-  VerifierHarness verifier(&engine, {}, *SuffixDrafter::Create({}));
+  VerifierHarness verifier(
+      &engine, {}, std::make_unique<LocalDrafter>(*SuffixDrafter::Create({})));
   v1::DecodeRequest open = OpenRequest(Prompt(), 30, 0);
   open.mutable_open()->set_local_run_length(4);
   {
