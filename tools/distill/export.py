@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Stage 3: writes the student as a GGUF file that `draft_node` loads.
 
-Layers and head are Q8_0, the embedding is Q4_0. There is no tokenizer inside:
+Layers and head are Q4_1, the embedding is Q4_0. There is no tokenizer inside:
 the file carries the fingerprint of the target's vocabulary, and the head's map
 to its ids.
 """
@@ -65,9 +65,9 @@ def write_tensors(writer, model):
         for name in students.NORMS:
             add(f"blk.{i}.{name}.weight", getattr(layer, name), _TYPE.F32)
         for name in students.MATRICES:
-            add(f"blk.{i}.{name}.weight", getattr(layer, name), _TYPE.Q8_0)
+            add(f"blk.{i}.{name}.weight", getattr(layer, name), _TYPE.Q4_1)
     add("output_norm.weight", model.output_norm, _TYPE.F32)
-    add("output.weight", model.head, _TYPE.Q8_0)
+    add("output.weight", model.head, _TYPE.Q4_1)
 
 
 def run(arguments):
