@@ -156,6 +156,12 @@ std::vector<std::string> VerifierArguments(const UpOptions& options,
     if (options.drafter == kNoDrafter) {
       // Plain decoding was asked for.
       arguments.insert(arguments.end(), {"--local_drafter", "none"});
+    } else if (!options.local_draft_model.empty()) {
+      arguments.insert(arguments.end(),
+                       {"--local_drafter",
+                        kHybridDrafter,
+                        "--local_draft_model",
+                        options.local_draft_model});
     }
   }
   AddOption("--max_model_len", options.max_model_len, &arguments);
@@ -198,8 +204,9 @@ absl::Status AddNodes(const UpOptions& options,
 }
 
 // What drafts where neither a draft model nor layers were named: the project's
-// draft model, if it was made for the target. Else the lookups of `hybrid` are
-// all that is of use, and `model` has layers of the target.
+// draft model, if it was made for the target; with `hybrid`, inside verifiers
+// too. Else the lookups of `hybrid` are all that is of use, and `model` has
+// layers of the target.
 void ChooseDrafter(const std::string& folder, UpOptions* options) {
   const DrafterKind* kind = FindDrafterKind(options->drafter);
   if (kind == nullptr || !kind->takes_layers || !options->draft_model.empty() ||
@@ -210,6 +217,9 @@ void ChooseDrafter(const std::string& folder, UpOptions* options) {
   if (!IsSynthetic(*options)) file = FindDraftModel(folder, options->model);
   if (file.has_value()) {
     options->draft_model = *std::move(file);
+    if (options->drafter == kHybridDrafter) {
+      options->local_draft_model = options->draft_model;
+    }
   } else if (options->drafter == kHybridDrafter) {
     options->drafter = kSuffixDrafter;
   } else {

@@ -40,6 +40,8 @@ struct UpOptions {
   // Empty, for drafters that have a model: the project's own draft model, where
   // that will do and fits the target, else the target's.
   std::string draft_model;
+  // What drafts inside verifiers, beside lookups; found by MakeUpPlan.
+  std::string local_draft_model;
   // Layers of it, where a part will do; absent: 4 of the target's, or all of a
   // model of its own. Given without a draft_model they are the target's.
   std::optional<int> draft_layers;

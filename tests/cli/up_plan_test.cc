@@ -204,7 +204,16 @@ TEST(UpPlanTest, PrefersTheProjectsOwnDraftModelWhereItFits) {
   EXPECT_EQ(Value(draft_node(), "--drafter"), "hybrid");
   EXPECT_EQ(Value(draft_node(), "--draft_model"), file.string());
   EXPECT_EQ(Value(draft_node(), "--threads"), "1");
+  // And so have verifiers then.
+  const auto verifier = [&] {
+    const auto plan = MakeUpPlan(options, (folder / "build/bin").string());
+    EXPECT_TRUE(plan.ok()) << plan.status();
+    return plan->nodes.at(0);
+  };
+  EXPECT_EQ(Value(verifier(), "--local_drafter"), "hybrid");
+  EXPECT_EQ(Value(verifier(), "--local_draft_model"), file.string());
   options.draft_layers = 2;
+  EXPECT_EQ(Value(verifier(), "--local_drafter"), "absent");
   EXPECT_EQ(Value(draft_node(), "--drafter"), "hybrid");
   EXPECT_EQ(Value(draft_node(), "--draft_model"), SPECWIRE_TINY_MODEL);
   // It is not made for every target, and not for drafters that must be right.
