@@ -178,7 +178,7 @@ void RequestMachine::Adapt(const Commit& commit,
   figures_.predicted_speedup = predicted_tokens_ / predicted_time_;
   control_->OnCommitted(static_cast<int>(size));
   if (withholding_ && control_->drafting() && params_.draft_nodes &&
-      commit_ends_.size() >= kCommitsBeforeDrafter) {
+      !commit.local_next && commit_ends_.size() >= kCommitsBeforeDrafter) {
     withholding_ = false;
     if (drafter_open_) {
       CatchUp(actions);

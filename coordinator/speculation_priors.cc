@@ -11,7 +11,7 @@ namespace {
 constexpr size_t kMaxEntries = 256;
 // Weight of one request: in what it saw, and in whether it found drafts to pay.
 constexpr double kWeight = 0.25;
-constexpr double kPayingWeight = 1.0 / 16;
+constexpr double kPayingWeight = 1.0 / 6;
 // At least such a part of requests makes trying worth while for each.
 constexpr double kFairPart = 0.1;
 // Else one in so many tries.
@@ -19,6 +19,8 @@ constexpr int kRequestsPerAttempt = 4;
 // Tokens before it tries, and before others do.
 constexpr int kEarlyAttempt = 8;
 constexpr int kLatestAttempt = 512;
+// Tokens that a request pauses for where drafts pay for few.
+constexpr int kLongPause = 128;
 
 }  // namespace
 
@@ -30,6 +32,10 @@ SpeculationStart SpeculationPriors::Start(const std::string& model_digest,
   Entry& entry = it->second;
   SpeculationStart start = {.estimates = entry.estimates,
                             .first_attempt = kLatestAttempt};
+  if (entry.paying < kFairPart) {
+    // One attempt that fails is enough for it.
+    start.estimates.pause_tokens = kLongPause;
+  }
   if (entry.paying >= kFairPart || ++entry.num_begun >= kRequestsPerAttempt) {
     start.first_attempt = kEarlyAttempt;
     entry.num_begun = 0;
