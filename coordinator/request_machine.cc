@@ -170,6 +170,7 @@ std::vector<Action> RequestMachine::OnCommit(const Commit& commit,
       Adapt(commit, added.size(), &actions);
       answered_ = false;
       drafter_idle_ = !drafter_open_ || told_ < log_.size();
+      open_ = !commit.local_next;
       due_patience_ = !drafter_idle_ && drafter_.num_outstanding() == 0
                           ? std::min(before, patience_)
                           : absl::ZeroDuration();

@@ -366,6 +366,8 @@ class RequestMachine {
   bool answered_ = false;
   // It has had nothing to do since, so the next pass is not slowed by it.
   bool drafter_idle_ = true;
+  // The latest commit said that no local draft was enough for the next pass.
+  bool open_ = true;
   // Plain steps that waited for nothing, and their time.
   int64_t num_plain_steps_ = 0;
   absl::Duration plain_time_;

@@ -124,6 +124,7 @@ void RequestMachine::TimePass(const Commit& commit, const PassTimes& times) {
                     .num_committed = static_cast<int>(commit.tokens.size()),
                     .local = commit.local,
                     .alone = drafter_idle_,
+                    .open = open_,
                     .verify = times.verify,
                     .wait = times.wait,
                     .patience = due_patience_,

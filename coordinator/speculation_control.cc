@@ -24,6 +24,7 @@ constexpr double kLongerWeight = 1.0 / 16;
 constexpr double kInTimeWeight = 1.0 / 8;
 constexpr double kWholeWeight = 1.0 / 32;
 constexpr double kLocalWeight = 1.0 / 64;
+constexpr double kRateWeight = 1.0 / 96;
 // Trials that what others have seen counts for, and what was seen before a
 // pause.
 constexpr double kTrialsOfPrior = 12;
@@ -66,6 +67,10 @@ SpeculationControl::SpeculationControl(const SpeculationStart& start,
       drafting_(start.estimates.pays),
       tokens_to_attempt_(start.first_attempt) {
   estimates_.LimitTrials(kTrialsOfPrior);
+  if (estimates_.MeasuredGain() < 1) {
+    estimates_.pays = false;
+    drafting_ = false;
+  }
   settings_.run_length = std::clamp(bounds.run_length, 1, kMaxRunLength);
   settings_.window = std::max(bounds.window, settings_.run_length);
   const SpeculationModel model(estimates_);
@@ -168,6 +173,16 @@ void SpeculationControl::OnPass(const Pass& pass) {
     estimates_.local_time.Observe(1 + estimates_.costs.Added(pass.num_proposed),
                                   kLocalWeight);
   }
+  if (pass.open && pass.verify > absl::ZeroDuration()) {
+    // A verifier that waits for credit, or for others, is none the slower.
+    const absl::Duration wait =
+        std::min(pass.wait, pass.patience + pass.verify);
+    SpeculationEstimates::Rate& rate =
+        pass.alone ? estimates_.alone : estimates_.asked;
+    rate.tokens.Observe(pass.num_committed, kRateWeight);
+    rate.seconds.Observe(absl::ToDoubleSeconds(pass.verify + wait),
+                         kRateWeight);
+  }
   if (pass.patience == absl::ZeroDuration()) return;
   const double wait = absl::ToDoubleSeconds(pass.wait);
   const bool in_time = (pass.num_proposed > 0 && !pass.local) ||
@@ -214,7 +229,9 @@ void SpeculationControl::Judge() {
   UpdateLocalEnough(outcome);
   if (num_seen_ >= kObservations) {
     const double needed = estimates_.pays ? kLeastGain : kGainToBegin;
-    if (speedup_ < 1 + needed) {
+    // What was measured has the last word where it is worse.
+    const double measured = estimates_.MeasuredGain();
+    if (speedup_ < 1 + needed || measured < 1) {
       estimates_.pause_tokens =
           estimates_.pays ? kLeastPause
                           : std::min(2 * estimates_.pause_tokens, kMostPause);

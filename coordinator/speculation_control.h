@@ -83,6 +83,8 @@ class SpeculationControl {
     // The drafter had nothing to do meanwhile, so what it takes is not the
     // slower for a machine that both share.
     bool alone = true;
+    // A proposal could have been of use: no local draft was enough.
+    bool open = true;
     absl::Duration verify = absl::ZeroDuration();
     // From the end of the pass before.
     absl::Duration wait = absl::ZeroDuration();

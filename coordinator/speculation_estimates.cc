@@ -21,6 +21,8 @@ constexpr double kSlowdownWeight = 1.0 / 64;
 constexpr double kSlowdownGuess = 4;
 // In plain passes: no more than that is told from chance.
 constexpr double kSlowdownNoise = 0.05;
+// Passes of a kind without which its rate is not known.
+constexpr double kPassesToCompare = 16;
 // Observations that the overall cost of a row counts for within a range.
 constexpr double kRowGuess = 4;
 // Plain passes without which nothing can be said of what rows add.
@@ -206,6 +208,18 @@ void SpeculationEstimates::LimitTrials(double most) {
   for (ChanceEstimate& grow : grows) grow.LimitTrials(most);
   for (ChanceEstimate& more : longer) more.LimitTrials(most);
   in_time.LimitTrials(most);
+  for (MeanEstimate* mean : {&asked.tokens, &asked.seconds}) {
+    // Not fewer than tell something.
+    mean->count = std::min(mean->count, std::max(most, kPassesToCompare));
+  }
+}
+
+double SpeculationEstimates::MeasuredGain() const {
+  if (std::min(asked.seconds.count, alone.seconds.count) < kPassesToCompare) {
+    return 1;
+  }
+  return asked.tokens.mean / asked.seconds.mean * alone.seconds.mean /
+         alone.tokens.mean;
 }
 
 void SpeculationEstimates::Blend(const SpeculationEstimates& other,
@@ -226,6 +240,10 @@ void SpeculationEstimates::Blend(const SpeculationEstimates& other,
   whole_expected.Blend(other.whole_expected, weight);
   local_tokens.Blend(other.local_tokens, weight);
   local_time.Blend(other.local_time, weight);
+  asked.tokens.Blend(other.asked.tokens, weight);
+  asked.seconds.Blend(other.asked.seconds, weight);
+  alone.tokens.Blend(other.alone.tokens, weight);
+  alone.seconds.Blend(other.alone.seconds, weight);
 }
 
 }  // namespace specwire::coordinator

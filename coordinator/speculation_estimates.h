@@ -146,6 +146,18 @@ struct SpeculationEstimates {
   // they take in plain passes.
   MeanEstimate local_tokens;
   MeanEstimate local_time;
+  // Passes for which a proposal could have been of use, with the drafter asked
+  // and without: the tokens that they commit, and their seconds, waits
+  // included. What no model knows, such as who computes beside whom, is in
+  // them.
+  struct Rate {
+    MeanEstimate tokens;
+    MeanEstimate seconds;
+  };
+  Rate asked;
+  Rate alone;
+  // Their rates' ratio; 1 until both are known well enough.
+  double MeasuredGain() const;
 
   // Whether drafts paid when they were last judged.
   bool pays = true;

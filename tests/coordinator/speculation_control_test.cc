@@ -127,6 +127,61 @@ TEST(SpeculationControlTest, UselessDraftsAreGivenUpAndSeldomTriedAgain) {
   EXPECT_EQ(control.predicted_speedup(), 1);
 }
 
+// One pass: two of three drafts are right, one token each, but while the
+// drafter works passes take `slowed` as long, as on processors that both share.
+void SharedPass(SpeculationControl* control, double slowed, int i) {
+  if (!control->drafting()) {
+    control->OnPass({.verify = kPlain});
+    control->OnCommitted(1);
+    return;
+  }
+  const bool right = i % 3 != 0;
+  control->OnAnswer(1, 0, 0);
+  control->OnPass({.num_proposed = 1,
+                   .num_committed = right ? 2 : 1,
+                   .alone = false,
+                   .verify = slowed * (kPlain + kRow)});
+  control->OnCompared(right ? 1 : 0, 1, false);
+  control->OnCommitted(right ? 2 : 1);
+}
+
+TEST(SpeculationControlTest, WhatIsMeasuredHasTheLastWord) {
+  for (const double slowed : {1.0, 2.0}) {
+    SpeculationControl control({}, {.run_length = 1, .window = 1});
+    int drafting = 0;
+    // Enough passes of both kinds, as requests have them at their beginning.
+    for (int i = 0; i < 32; ++i) control.OnPass({.verify = kPlain});
+    for (int i = 0; i < 400; ++i) {
+      drafting += control.drafting() ? 1 : 0;
+      SharedPass(&control, slowed, i);
+    }
+    EXPECT_EQ(control.estimates().MeasuredGain() > 1, slowed < 1.5);
+    EXPECT_EQ(control.estimates().pays, slowed < 1.5);
+    if (slowed < 1.5) {
+      EXPECT_GT(drafting, 350);
+    } else {
+      EXPECT_LT(drafting, 150);
+    }
+    // The next request begins with that.
+    SpeculationStart start;
+    start.estimates = control.estimates();
+    EXPECT_EQ(SpeculationControl(start, {}).drafting(), slowed < 1.5);
+  }
+}
+
+TEST(SpeculationControlTest, PassesThatNoProposalWasOfUseForTellNothing) {
+  SpeculationControl control({}, {});
+  for (int i = 0; i < 100; ++i) {
+    control.OnPass({.num_proposed = 4,
+                    .num_committed = 5,
+                    .local = true,
+                    .open = false,
+                    .verify = kPlain});
+  }
+  EXPECT_EQ(control.estimates().alone.seconds.count, 0);
+  EXPECT_EQ(control.estimates().MeasuredGain(), 1);
+}
+
 TEST(SpeculationControlTest, ComesBackWhenDraftsGetGood) {
   SpeculationControl control({}, {});
   DraftingRounds(&control, 400, 0);
