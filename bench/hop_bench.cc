@@ -16,9 +16,6 @@
 //   hop_bench --contender "build/old/bin/hop_bench"
 //             --contender "build/new/bin/hop_bench --rpc_threads 0"
 
-#include <signal.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -37,6 +34,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "bench/busy_processes.h"
 #include "bench/hop_roles.h"
 #include "bench/processes.h"
 #include "common/base/logging.h"
@@ -72,33 +70,6 @@ struct Figures {
   std::vector<double> rounds;
   // For each turn, processor time of a round in microseconds.
   std::vector<double> cpu_us;
-};
-
-// Child processes that compute for ever, ended with this object.
-class BusyProcesses {
- public:
-  explicit BusyProcesses(int count) {
-    for (int i = 0; i < count; ++i) {
-      const pid_t child = fork();
-      if (child == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        for (volatile bool forever = true; forever;) {
-        }
-      }
-      if (child > 0) children_.push_back(child);
-    }
-  }
-  ~BusyProcesses() {
-    for (const pid_t child : children_) {
-      kill(child, SIGKILL);
-      waitpid(child, nullptr, 0);
-    }
-  }
-  BusyProcesses(const BusyProcesses&) = delete;
-  BusyProcesses& operator=(const BusyProcesses&) = delete;
-
- private:
-  std::vector<pid_t> children_;
 };
 
 double Percentile(std::vector<double> values, double part) {

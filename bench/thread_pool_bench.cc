@@ -4,10 +4,6 @@
 // keeps one processor busy. Arguments: threads, busy processes.
 
 #include <benchmark/benchmark.h>
-#include <signal.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -15,36 +11,11 @@
 #include <cstdint>
 #include <vector>
 
+#include "bench/busy_processes.h"
 #include "common/model/thread_pool.h"
 
 namespace specwire {
 namespace {
-
-// Child processes that compute for ever, ended with this object.
-class BusyProcesses {
- public:
-  explicit BusyProcesses(int64_t count) {
-    for (int64_t i = 0; i < count; ++i) {
-      const pid_t child = fork();
-      if (child == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        for (uint64_t n = 0;; ++n) benchmark::DoNotOptimize(n);
-      }
-      if (child > 0) children_.push_back(child);
-    }
-  }
-  ~BusyProcesses() {
-    for (const pid_t child : children_) {
-      kill(child, SIGKILL);
-      waitpid(child, nullptr, 0);
-    }
-  }
-  BusyProcesses(const BusyProcesses&) = delete;
-  BusyProcesses& operator=(const BusyProcesses&) = delete;
-
- private:
-  std::vector<pid_t> children_;
-};
 
 // Some microseconds of arithmetic that touches no memory.
 void Work(int rounds) {

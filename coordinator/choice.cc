@@ -32,7 +32,7 @@ void ChooseDrafters(const CheckedRequest& request,
   // Who names a drafter wants its drafts and no others, and a request that
   // fixes how it speculates wants one kind.
   const bool local =
-      drafter == kLocalDrafter || (drafter == kLocalDrafterKind && !serves) ||
+      drafter == kLocalDrafter || (drafter == kSuffixDrafter && !serves) ||
       (drafter.empty() && (!serves || params->adapt.has_value()));
   params->draft_nodes =
       drafter != kLocalDrafter &&
@@ -252,10 +252,8 @@ void Choice::LoseVerifier(const absl::Status& status) {
 }
 
 void Choice::OnDrafted(int32_t source, const v1::DraftResponse& response) {
-  if (!ended_) OnProposal(ParseProposal(response, source));
-}
-
-void Choice::OnProposal(const Proposal& proposal) {
+  if (ended_) return;
+  const Proposal proposal = ParseProposal(response, source);
   if (proposal.source == drafter_.source && !proposal.tokens.empty() &&
       proposer_node_ != drafter_.node.identity.name) {
     proposer_node_ = drafter_.node.identity.name;
@@ -268,22 +266,18 @@ void Choice::OnProposal(const Proposal& proposal) {
 
 void Choice::OnDraftClosed(int32_t source, const absl::Status& status) {
   if (ended_ || source != drafter_.source) return;
-  LoseDrafter(NotOk(status, "drafter"));
-}
-
-void Choice::LoseDrafter(const absl::Status& status) {
+  const absl::Status loss = NotOk(status, "drafter");
   SPECWIRE_LOG(Info,
                "request ",
                request_.request_id,
                ": lost draft node '",
                drafter_.node.identity.name,
                "': ",
-               status.ToString());
-  const int32_t source = drafter_.source;
+               loss.ToString());
   lost_drafters_.insert(drafter_.node.node_id);
   if (drafter_.sender != nullptr) drafter_.sender->Cancel();
   drafter_ = DrafterStream();
-  Perform(machine_.OnDrafterClosed(source, status, /*could_open=*/true));
+  Perform(machine_.OnDrafterClosed(source, loss, /*could_open=*/true));
 }
 
 void Choice::OnDebtDue() {

@@ -21,7 +21,6 @@
 #include "coordinator/request_machine.h"
 #include "coordinator/request_validation.h"
 #include "coordinator/speculation_priors.h"
-#include "coordinator/worker_pool.h"
 #include "specwire/v1/draft.pb.h"
 #include "specwire/v1/generation.pb.h"
 #include "specwire/v1/verifier.pb.h"
@@ -36,9 +35,6 @@ struct SessionEnvironment {
   CoordinatorMetrics* metrics = nullptr;
   SpeculationPriors* priors = nullptr;
   absl::Duration drafter_deadline;
-  // For what takes too long for gRPC's threads; set by the service that owns
-  // them.
-  WorkerPool* workers = nullptr;
 };
 
 // The call that a choice belongs to, as the choice sees it. It owns its
@@ -130,7 +126,6 @@ class Choice final {
   void OnDrafted(int32_t source, const v1::DraftResponse& response);
   void OnDraftClosed(int32_t source, const absl::Status& status);
   void OnDebtDue();
-  void OnProposal(const Proposal& proposal);
 
   // Carries out actions, and those that come of them, in order.
   void Perform(std::vector<Action> actions);
@@ -149,8 +144,6 @@ class Choice final {
 
   // Opens a stream to a draft node; false if there is none to open.
   bool OpenDraftNode(const OpenDrafter& open);
-  // The open draft stream has ended by itself.
-  void LoseDrafter(const absl::Status& status);
   // Why no verifier can be opened, `status` being what the registry says.
   absl::Status WhyNone(const absl::Status& status) const;
   // Cancels the verifier's stream and remembers why.

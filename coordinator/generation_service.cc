@@ -42,19 +42,13 @@ absl::Status TooBusy() {
       kRetryDelay);
 }
 
-SessionEnvironment WithWorkers(SessionEnvironment environment,
-                               WorkerPool* workers) {
-  environment.workers = workers;
-  return environment;
-}
-
 }  // namespace
 
 GenerationService::GenerationService(const CoordinatorOptions& options,
                                      const SessionEnvironment& environment,
                                      const ModelCatalog* catalog)
     : options_(options),
-      environment_(WithWorkers(environment, &workers_)),
+      environment_(environment),
       catalog_(catalog),
       workers_(
           "tokenize", options.num_workers, kMaxQueuedWork, kMaxQueuedWorkBytes),
@@ -143,7 +137,7 @@ std::vector<std::string> GenerationService::DrafterNames(
   if (!environment_.registry->DraftsLocally(info.model.model_digest)) {
     return names;
   }
-  for (const char* name : {kLocalDrafterKind, kLocalDrafter}) {
+  for (const char* name : {kSuffixDrafter, kLocalDrafter}) {
     if (std::find(names.begin(), names.end(), name) == names.end()) {
       names.emplace_back(name);
     }

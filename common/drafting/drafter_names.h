@@ -24,8 +24,6 @@ inline constexpr char kSyntheticDrafter[] = "synthetic";
 // The drafter that a verifier keeps for itself: in a request it asks for that
 // one, in replies and statistics it stands where a draft node's name would.
 inline constexpr char kLocalDrafter[] = "local";
-// Its kind, and the draft node's drafter of the same kind.
-inline constexpr char kLocalDrafterKind[] = "suffix";
 
 // What a drafter needs.
 struct DrafterKind {
