@@ -20,6 +20,7 @@
 #include "common/model/int8_linear.h"
 #include "common/model/kv_cache.h"
 #include "common/model/ops_int8.h"
+#include "common/model/thread_pool.h"
 
 namespace specwire {
 namespace {
@@ -116,7 +117,7 @@ class RandomModel::Impl {
     const int length = context + kMaxRows;
     // The matrices belong to no operations in particular.
     ops_ = CreateInt8Ops(config_,
-                         {.num_threads = num_threads,
+                         {.threads = std::make_shared<ThreadPool>(num_threads),
                           .max_model_len = length,
                           .rope_factors = {},
                           .kernels = &kernels});

@@ -21,6 +21,7 @@
 #include "common/metrics/names.h"
 #include "common/model/engine.h"
 #include "common/model/engine_names.h"
+#include "common/model/thread_pool.h"
 #include "common/rpc/node_main.h"
 #include "verifier_node/engine_thread.h"
 #include "verifier_node/make_local_drafter.h"
@@ -131,7 +132,8 @@ absl::Status CheckModelFlags(const Flags& flags) {
   return CheckEngineName(flags.engine.engine, "--engine");
 }
 
-LocalDrafterOptions ToLocalDrafterOptions(const Flags& flags, int num_threads) {
+LocalDrafterOptions ToLocalDrafterOptions(const Flags& flags,
+                                          std::shared_ptr<ThreadPool> threads) {
   LocalDrafterOptions options;
   options.name = flags.local_drafter;
   if (options.name.empty()) {
@@ -139,14 +141,14 @@ LocalDrafterOptions ToLocalDrafterOptions(const Flags& flags, int num_threads) {
   }
   options.model = flags.local_draft_model;
   options.engine.engine = flags.engine.engine;
-  options.engine.num_threads = num_threads;
+  options.engine.threads = std::move(threads);
   options.engine.kv_cache_mib =
       std::max<int64_t>(flags.engine.kv_cache_mib / kPartForDrafts, 1);
   return options;
 }
 
 absl::Status CheckLocalDrafter(const Flags& flags) {
-  const LocalDrafterOptions options = ToLocalDrafterOptions(flags, 1);
+  const LocalDrafterOptions options = ToLocalDrafterOptions(flags, nullptr);
   SPECWIRE_RETURN_IF_ERROR(CheckLocalDrafterOptions(options));
   if (IsSynthetic(flags) && options.name != kNoDrafter) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -197,8 +199,8 @@ void AddGauges(MetricsRegistry* registry, const EngineThread* thread) {
                              [thread] { return thread->num_waiting(); });
 }
 
-absl::StatusOr<std::unique_ptr<Engine>> MakeEngine(const Flags& flags,
-                                                   int num_threads) {
+absl::StatusOr<std::unique_ptr<Engine>> MakeEngine(
+    const Flags& flags, std::shared_ptr<ThreadPool> threads) {
   if (IsSynthetic(flags)) {
     return SyntheticEngine::Create(
         {.vocab_size = flags.synthetic.vocab_size,
@@ -209,7 +211,7 @@ absl::StatusOr<std::unique_ptr<Engine>> MakeEngine(const Flags& flags,
          .served_model_name = flags.engine.served_model_name});
   }
   EngineOptions options = flags.engine;
-  options.num_threads = num_threads;
+  options.threads = std::move(threads);
   return LoadEngine(flags.model, options);
 }
 
@@ -246,11 +248,14 @@ absl::StatusOr<std::vector<StepCost>> MeasureAndLog(const Flags& flags,
 
 absl::Status Serve(const Flags& flags, const NodeOptions& options) {
   SPECWIRE_RETURN_IF_ERROR(CheckAddressesFree(options));
+  // One for target and drafts: a second one's workers would have to be woken
+  // between all passes, and would stand in each other's way.
+  const auto threads = std::make_shared<ThreadPool>(options.num_threads);
   SPECWIRE_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine,
-                            MakeEngine(flags, options.num_threads));
+                            MakeEngine(flags, threads));
   const ModelInfo& model = engine->info();
   const LocalDrafterOptions local_options =
-      ToLocalDrafterOptions(flags, options.num_threads);
+      ToLocalDrafterOptions(flags, threads);
   SPECWIRE_LOG(Info,
                "model ",
                model.name,

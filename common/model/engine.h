@@ -16,6 +16,8 @@
 
 namespace specwire {
 
+class ThreadPool;
+
 // What others need to know of a loaded model.
 struct ModelInfo {
   // Name for users: the file's stem, unless another was asked for.
@@ -54,8 +56,12 @@ struct ModelInfo {
 struct EngineOptions {
   // One of common/model/engine_names.h.
   std::string engine = kDefaultEngine;
-  // Threads for one forward pass, at least 1.
+  // Threads for one forward pass, at least 1, of the engine's own.
   int num_threads = 1;
+  // Instead of those: shared by engines whose passes follow each other on one
+  // thread, for workers that still watch for work when the next engine has
+  // some.
+  std::shared_ptr<ThreadPool> threads = nullptr;
   // Size of the KV block pool in MiB. Memory that no token has reached is
   // reserved, not used.
   int64_t kv_cache_mib = 512;

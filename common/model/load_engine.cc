@@ -31,6 +31,7 @@
 #include "common/model/ops_aten.h"
 #include "common/model/ops_int8.h"
 #include "common/model/torch_status.h"
+#include "common/model/thread_pool.h"
 #include "common/model/transformer.h"
 #include "common/model/transformer_engine.h"
 #include "common/model/weights.h"
@@ -169,14 +170,18 @@ std::unique_ptr<Ops> CreateOps(const Backend& backend,
                                const EngineOptions& options,
                                int max_model_len,
                                std::vector<float> rope_factors) {
+  std::shared_ptr<ThreadPool> threads = options.threads;
+  if (threads == nullptr) {
+    threads = std::make_shared<ThreadPool>(options.num_threads);
+  }
   if (backend.kernels == nullptr) {
     return CreateAtenOps(config,
-                         {.num_threads = options.num_threads,
+                         {.threads = std::move(threads),
                           .max_model_len = max_model_len,
                           .rope_factors = std::move(rope_factors)});
   }
   return CreateInt8Ops(config,
-                       {.num_threads = options.num_threads,
+                       {.threads = std::move(threads),
                         .max_model_len = max_model_len,
                         .rope_factors = std::move(rope_factors),
                         .kernels = backend.kernels});
@@ -242,6 +247,9 @@ void LogLoaded(const ModelInfo& info,
                const EngineOptions& options,
                int num_blocks,
                absl::Time started) {
+  const int num_threads = options.threads != nullptr
+                              ? options.threads->num_threads()
+                              : options.num_threads;
   SPECWIRE_LOG(Info,
                "loaded ",
                info.name,
@@ -251,8 +259,8 @@ void LogLoaded(const ModelInfo& info,
                    ? ""
                    : absl::StrCat(" on ", IsaName(backend.kernels->isa)),
                ", ",
-               options.num_threads,
-               options.num_threads == 1 ? " thread, " : " threads, ",
+               num_threads,
+               num_threads == 1 ? " thread, " : " threads, ",
                info.num_layers,
                " layers, ",
                num_blocks,

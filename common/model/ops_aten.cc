@@ -122,7 +122,7 @@ class AtenOps final : public Ops {
   const bool one_row_a_tile_;
   // max_model_len in whole blocks.
   const int64_t capacity_;
-  ThreadPool threads_;
+  const std::shared_ptr<ThreadPool> threads_;
   std::vector<Scratch> scratch_;
   at::Tensor normed_;  // [kMaxRows, D]
   at::Tensor gated_;   // [kMaxRows, F]
@@ -137,7 +137,7 @@ AtenOps::AtenOps(const ModelConfig& config, const AtenOptions& options)
     : config_(config),
       one_row_a_tile_(options.one_row_a_tile),
       capacity_(RoundUp(options.max_model_len, kKvBlockSize)),
-      threads_(options.num_threads) {
+      threads_(options.threads) {
   // Threads are threads_'s; each ATen call runs on one.
   at::set_num_threads(1);
   const int64_t heads = config.num_heads;
@@ -145,7 +145,7 @@ AtenOps::AtenOps(const ModelConfig& config, const AtenOptions& options)
   const int64_t dim = config.head_dim;
   const int64_t widest_input =
       std::max({config.hidden_size, config.intermediate_size, config.q_size()});
-  for (int i = 0; i < threads_.num_threads(); ++i) {
+  for (int i = 0; i < threads_->num_threads(); ++i) {
     scratch_.push_back(
         {.linear = AtenLinear::Scratch(widest_input),
          .query = at::zeros({kv_heads, heads / kv_heads, dim}, at::kFloat),
@@ -202,7 +202,7 @@ void AtenOps::Multiply(const at::Tensor& x,
                        const AtenLinear& weight,
                        int64_t num_rows,
                        AtenLinear::Sink sink) {
-  threads_.Run(weight.num_pieces(), [&](int piece, int thread) {
+  threads_->Run(weight.num_pieces(), [&](int piece, int thread) {
     const c10::InferenceMode inference;
     Scratch& scratch = scratch_[static_cast<size_t>(thread)];
     weight.Multiply(piece, x, num_rows, &scratch.linear, sink);
@@ -370,7 +370,7 @@ void AtenOps::Attend(const Pass& pass,
                      const at::Tensor& out) {
   for (const PassRun& run : pass.runs) {
     Gather(run, layer);
-    threads_.Run(run.num_rows, [&](int i, int thread) {
+    threads_->Run(run.num_rows, [&](int i, int thread) {
       const c10::InferenceMode inference;
       AttendRow(run.start + i,
                 RowOf(qkv, run.first_row + i),

@@ -10,9 +10,11 @@
 
 namespace specwire {
 
+class ThreadPool;
+
 struct AtenOptions {
-  // At least 1.
-  int num_threads = 1;
+  // Not null.
+  std::shared_ptr<ThreadPool> threads;
   // Longest sequence.
   int max_model_len = 0;
   // What each rotary frequency is divided by; empty or head_dim / 2 numbers.

@@ -96,7 +96,7 @@ class Int8Ops final : public Ops {
 
   const ModelConfig config_;
   const Kernels& kernels_;
-  ThreadPool threads_;
+  const std::shared_ptr<ThreadPool> threads_;
   WeightArena arena_;
   Int8Attention attention_;
   at::Tensor quantized_;         // u8, room for kMaxRows quantised rows
@@ -106,12 +106,12 @@ class Int8Ops final : public Ops {
 Int8Ops::Int8Ops(const ModelConfig& config, const Int8Options& options)
     : config_(config),
       kernels_(*options.kernels),
-      threads_(options.num_threads),
+      threads_(options.threads),
       attention_(config,
                  {.max_model_len = options.max_model_len,
                   .rope_factors = options.rope_factors,
                   .kernels = options.kernels,
-                  .threads = &threads_}) {
+                  .threads = threads_.get()}) {
   const int64_t widest =
       std::max({config.hidden_size, config.intermediate_size, config.q_size()});
   quantized_ = at::empty({kMaxRows * RoundUp(widest, kGroupSize) / kGroupSize *
@@ -129,7 +129,7 @@ void Int8Ops::Multiply(const PackedMatrix& matrix,
                        bool add,
                        const at::Tensor& y) {
   const int64_t blocks = (matrix.outputs + kBlockOutputs - 1) / kBlockOutputs;
-  const int64_t threads = threads_.num_threads();
+  const int64_t threads = threads_->num_threads();
   // Small enough that a thread which is held up holds nobody up for long, and
   // as many for each thread.
   const int64_t pieces =
@@ -138,7 +138,7 @@ void Int8Ops::Multiply(const PackedMatrix& matrix,
           : std::min(blocks,
                      RoundUp(std::clamp(blocks / 8, 2 * threads, 16 * threads),
                              threads));
-  threads_.Run(static_cast<int>(pieces), [&](int piece, int) {
+  threads_->Run(static_cast<int>(pieces), [&](int piece, int) {
     LinearArgs args = {.matrix = matrix,
                        .x = Quantized(matrix.groups),
                        .rows = 0,
@@ -173,7 +173,7 @@ void Int8Ops::Normalise(const at::Tensor& x,
                         int num_rows,
                         int64_t groups) {
   const QuantizedRows rows = Quantized(groups);
-  threads_.RunRows(num_rows, [&](int row) {
+  threads_->RunRows(num_rows, [&](int row) {
     kernels_.rms_norm_quantize(Floats(x) + row * x.stride(0),
                                Floats(norm),
                                norm.size(0),
@@ -216,7 +216,7 @@ void Int8Ops::NormLinearArgMax(const at::Tensor& x,
     return std::make_pair(
         first, std::min(kHeadBlocks * kBlockOutputs, matrix.outputs - first));
   };
-  threads_.Run(static_cast<int>(pieces), [&](int piece, int) {
+  threads_->Run(static_cast<int>(pieces), [&](int piece, int) {
     const int64_t first_block = piece * kHeadBlocks;
     kernels_.linear(
         args, first_block, std::min(first_block + kHeadBlocks, blocks));
@@ -252,7 +252,7 @@ void Int8Ops::LinearAdd(const at::Tensor& x,
                         const at::Tensor& residual) {
   const PackedMatrix& matrix = AsInt8(weight).packed();
   const QuantizedRows rows = Quantized(matrix.groups);
-  threads_.RunRows(num_rows, [&](int row) {
+  threads_->RunRows(num_rows, [&](int row) {
     kernels_.quantize(
         Floats(x) + row * x.stride(0), config_.q_size(), rows, row);
   });
@@ -265,7 +265,7 @@ void Int8Ops::GatedLinearAdd(const at::Tensor& gate_up,
                              const at::Tensor& residual) {
   const PackedMatrix& matrix = AsInt8(weight).packed();
   const QuantizedRows rows = Quantized(matrix.groups);
-  threads_.RunRows(num_rows, [&](int row) {
+  threads_->RunRows(num_rows, [&](int row) {
     kernels_.gate_quantize(Floats(gate_up) + row * gate_up.stride(0),
                            config_.intermediate_size,
                            rows,

@@ -11,9 +11,11 @@
 
 namespace specwire {
 
+class ThreadPool;
+
 struct Int8Options {
-  // At least 1.
-  int num_threads = 1;
+  // Not null.
+  std::shared_ptr<ThreadPool> threads;
   // Longest sequence.
   int max_model_len = 0;
   // What each rotary frequency is divided by; empty or head_dim / 2 numbers.

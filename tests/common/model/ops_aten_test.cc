@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/model/ops_aten.h"
+#include "common/model/thread_pool.h"
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
@@ -36,6 +37,7 @@ class AtenOpsTest : public ::testing::TestWithParam<bool> {
  protected:
   AtenOpsTest() {
     AtenOptions options;
+    options.threads = std::make_shared<ThreadPool>(1);
     options.max_model_len = 100;
     options.one_row_a_tile = GetParam();
     ops_ = CreateAtenOps(config_, options);
