@@ -47,11 +47,18 @@ void ChooseDrafters(const CheckedRequest& request,
 RequestParams WithStart(const CheckedRequest& request,
                         const SessionEnvironment& environment) {
   RequestParams params = request.params;
-  if (params.adapt.has_value()) {
-    params.adapt = environment.priors->Start(
-        request.model->info.model.model_digest, request.drafter);
-  }
   ChooseDrafters(request, *environment.registry, &params);
+  if (params.adapt.has_value()) {
+    // Beside a verifier that drafts with a model, on the same processors,
+    // another one must be seen to be of use.
+    const std::string& digest = request.model->info.model.model_digest;
+    const bool doubtful = params.local_run_length > 0 &&
+                          environment.registry->DraftsBesideModels(
+                              digest,
+                              request.model->info.vocabulary_fingerprint,
+                              request.drafter);
+    params.adapt = environment.priors->Start(digest, request.drafter, doubtful);
+  }
   return params;
 }
 

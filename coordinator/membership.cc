@@ -207,7 +207,7 @@ absl::Status Membership::ProbeVerifier(const NodeInfo& node,
   VerifierInfo info;
   SPECWIRE_ASSIGN_OR_RETURN(info.model, FromProto(response.model()));
   info.vocabulary_fingerprint = response.model().vocabulary_fingerprint();
-  info.drafts_locally = !response.model().local_drafter().empty();
+  info.local_drafter = response.model().local_drafter();
   info.max_num_sequences = response.model().max_num_sequences();
   info.max_queued_sequences =
       std::max(response.model().max_queued_sequences(), 0);

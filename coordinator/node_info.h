@@ -59,8 +59,8 @@ struct VerifierInfo {
   int max_num_sequences = 0;
   // That may wait beyond these.
   int max_queued_sequences = 0;
-  // It keeps a drafter for itself.
-  bool drafts_locally = false;
+  // The drafter that it keeps for itself, "suffix" or "hybrid"; empty: none.
+  std::string local_drafter = {};
 };
 
 // What a draft node's drafter is.

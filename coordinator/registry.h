@@ -123,6 +123,12 @@ class Registry {
                      const std::string& drafter) const;
   // Whether a verifier of a model takes work that drafts for itself.
   bool DraftsLocally(const std::string& model_digest) const;
+  // Whether every draft node that AcquireDrafter may return has the address of
+  // a verifier of the model that keeps a draft model for itself: they compute
+  // on the same processors. False if there is no such draft node.
+  bool DraftsBesideModels(const std::string& model_digest,
+                          const std::string& vocabulary_fingerprint,
+                          const std::string& drafter) const;
   // Whether AcquireDrafter may return a synthetic drafter; `drafter` empty:
   // any.
   bool HasSyntheticDrafter(const std::string& vocabulary_fingerprint,

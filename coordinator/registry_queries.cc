@@ -5,12 +5,15 @@
 
 #include <algorithm>
 #include <limits>
+#include <set>
 #include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/host_port.h"
 #include "common/base/retry_delay.h"
 #include "common/base/stable_hash.h"
+#include "common/drafting/drafter_names.h"
 #include "coordinator/registry.h"
 
 namespace specwire::coordinator {
@@ -39,6 +42,13 @@ bool Drafts(const NodeInfo& info,
 bool Serves(const NodeInfo& info, const std::string& model_digest) {
   return info.state == NodeState::kServing && info.verifier.has_value() &&
          info.verifier->model.model_digest == model_digest;
+}
+
+// The machine that the node computes on, as far as its address tells.
+std::string HostOf(const NodeInfo& info) {
+  const absl::StatusOr<HostPort> address =
+      ParseHostPort(info.identity.address, "address");
+  return address.ok() ? address->host : info.identity.address;
 }
 
 // Orders nodes by work: our own streams and what the node last reported,
@@ -217,8 +227,28 @@ bool Registry::DraftsLocally(const std::string& model_digest) const {
   MutexLock lock(&mutex_);
   return std::any_of(nodes_.begin(), nodes_.end(), [&](const auto& entry) {
     const NodeInfo& info = entry.second.info;
-    return Serves(info, model_digest) && info.verifier->drafts_locally;
+    return Serves(info, model_digest) && !info.verifier->local_drafter.empty();
   });
+}
+
+bool Registry::DraftsBesideModels(const std::string& model_digest,
+                                  const std::string& vocabulary_fingerprint,
+                                  const std::string& drafter) const {
+  MutexLock lock(&mutex_);
+  std::set<std::string> hosts;
+  for (const auto& [id, node] : nodes_) {
+    if (Serves(node.info, model_digest) &&
+        node.info.verifier->local_drafter == kHybridDrafter) {
+      hosts.insert(HostOf(node.info));
+    }
+  }
+  bool any = false;
+  for (const auto& [id, node] : nodes_) {
+    if (!Drafts(node.info, vocabulary_fingerprint, drafter)) continue;
+    if (hosts.count(HostOf(node.info)) == 0) return false;
+    any = true;
+  }
+  return any;
 }
 
 std::vector<std::string> Registry::DrafterNames(

@@ -23,7 +23,7 @@ using ::testing::HasSubstr;
 FakeVerifierOptions Repeating(absl::Duration step_time = absl::ZeroDuration()) {
   FakeVerifierOptions options;
   options.model.period = 20;
-  options.drafts_locally = true;
+  options.local_drafter = "suffix";
   options.step_time = step_time;
   return options;
 }
@@ -67,7 +67,7 @@ TEST_F(LocalDraftingTest, WithoutADraftNodeItDraftsLocally) {
 
 TEST_F(LocalDraftingTest, NoneTurnsItOff) {
   FakeVerifierOptions verifier = Repeating();
-  verifier.drafts_locally = false;
+  verifier.local_drafter = "";
   cluster_.AddVerifier(verifier);
   ASSERT_TRUE(cluster_.WaitServing(1, 0));
   const GenerateResult result = cluster_.Generate(Request(100));

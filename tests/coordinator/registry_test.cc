@@ -407,5 +407,30 @@ TEST_F(RegistryTest, RequestsOfOneAffinityShareANodeWhileWorkIsEven) {
   EXPECT_EQ(work.size(), 4);
 }
 
+TEST_F(RegistryTest, TellsWhoDraftsBesideAVerifiersOwnModel) {
+  const auto beside = [this](const std::string& drafter = "") {
+    return registry_.DraftsBesideModels("digest", "vocabulary", drafter);
+  };
+  VerifierInfo verifier = Verifier("digest");
+  verifier.local_drafter = "suffix";
+  JoinVerifier("lookup", 1, verifier);
+  EXPECT_FALSE(beside());
+  JoinDrafter("here", 2, Drafter("hybrid"));
+  // A lookup is no model.
+  EXPECT_FALSE(beside());
+  verifier.local_drafter = "hybrid";
+  JoinVerifier("both", 3, verifier);
+  EXPECT_TRUE(beside());
+  EXPECT_FALSE(registry_.DraftsBesideModels("other", "vocabulary", ""));
+  EXPECT_FALSE(beside("model"));
+  // One that has processors of its own.
+  NodeIdentity there = Identity("there", NodeRole::kDraft, 4);
+  there.address = "10.0.0.2:4";
+  registry_.OnDrafterInfo(Join(there).node_id, Drafter("model"));
+  EXPECT_FALSE(beside());
+  EXPECT_FALSE(beside("model"));
+  EXPECT_TRUE(beside("hybrid"));
+}
+
 }  // namespace
 }  // namespace specwire::coordinator

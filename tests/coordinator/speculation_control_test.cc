@@ -335,7 +335,35 @@ TEST(SpeculationPriorsTest, SomeTryWhereDraftsPayForNobody) {
     attempts += priors.Start("model", "").first_attempt < 100 ? 1 : 0;
     priors.Report("model", "", bad);
   }
-  EXPECT_EQ(attempts, 25);
+  // After 4 requests, 8 more, 16, 32, 32.
+  EXPECT_EQ(attempts, 5);
+  // Once they have paid, the next attempts come soon.
+  SpeculationEstimates good;
+  priors.Report("model", "", good);
+  for (int request = 0; request < 20; ++request) {
+    priors.Report("model", "", bad);
+  }
+  attempts = 0;
+  for (int request = 0; request < 12; ++request) {
+    attempts += priors.Start("model", "").first_attempt < 100 ? 1 : 0;
+  }
+  EXPECT_EQ(attempts, 2);
+}
+
+TEST(SpeculationPriorsTest, WhatIsDoubtfulMustBeSeenToPay) {
+  SpeculationPriors priors;
+  int attempts = 0;
+  for (int request = 0; request < 40; ++request) {
+    const SpeculationStart start = priors.Start("model", "", /*doubtful=*/true);
+    EXPECT_TRUE(request >= 4 || !start.estimates.pays);
+    EXPECT_TRUE(request >= 3 || start.first_attempt > 100);
+    SpeculationControl next(start, {});
+    // The oracle drafts.
+    if (DraftingRounds(&next, 100, 12) > 10) ++attempts;
+    priors.Report("model", "", next.estimates());
+  }
+  EXPECT_GE(attempts, 30);
+  EXPECT_TRUE(priors.Start("model", "", true).estimates.pays);
 }
 
 }  // namespace

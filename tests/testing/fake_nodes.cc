@@ -175,8 +175,9 @@ class FakeVerifier::Handler final : public StreamHandler<v1::DecodeRequest> {
 
 FakeVerifier::FakeVerifier(FakeVerifierOptions options)
     : options_(std::move(options)),
-      local_drafter_(options_.drafts_locally ? Must(SuffixDrafter::Create({}))
-                                             : nullptr),
+      local_drafter_(!options_.local_drafter.empty()
+                         ? Must(SuffixDrafter::Create({}))
+                         : nullptr),
       failing_probes_(options_.failing_probes) {
   server_ = Must(RpcServer::Start(RpcServerOptions(), {this}));
   thread_ = std::thread([this] { Run(); });
@@ -227,7 +228,7 @@ grpc::ServerWriteReactor<v1::GetModelResponse>* FakeVerifier::GetModel(
         *response.mutable_model() =
             ToProto(options_.model.Info(), options_.model.Fingerprint(), 64);
         if (local_drafter_ != nullptr) {
-          response.mutable_model()->set_local_drafter(local_drafter_->name());
+          response.mutable_model()->set_local_drafter(options_.local_drafter);
         }
         const std::string tokenizer =
             SerializeTokenizer(options_.model.Tokenizer());

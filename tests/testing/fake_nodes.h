@@ -75,8 +75,9 @@ struct FakeVerifierOptions {
   int commit_shift = 0;
   // GetModel fails so many times first.
   int failing_probes = 0;
-  // It looks drafts up for itself.
-  bool drafts_locally = false;
+  // If not empty it looks drafts up for itself, and says that this drafter
+  // does.
+  std::string local_drafter = "";
 };
 
 // A verifier node. Thread safety: any thread.
