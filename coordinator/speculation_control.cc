@@ -258,17 +258,12 @@ void SpeculationControl::ChooseDrafting(const SpeculationModel& model) {
 }
 
 void SpeculationControl::ChooseRunLength(const SpeculationModel& model) {
-  const int most = bounds_.fixed_window
-                       ? std::min(bounds_.window, kMaxRunLength)
-                       : kMaxRunLength;
-  if (estimates_.drafter_estimates) {
-    // It knows better where each of its runs should end; up to which survival
-    // that pays, it is told.
-    settings_.run_length = most;
-    return;
-  }
-  // The shortest that is as good as any: the verifier takes no more tokens than
-  // pay, and the rest would be drafted in vain.
+  const int most =
+      std::min(bounds_.fixed_window ? bounds_.window : kMaxRunLength,
+               model.LongestRun());
+  // The shortest that is about as good as any: the verifier takes no more
+  // tokens than pay, and the rest would be drafted in vain. A drafter that
+  // knows better where a run should end still ends it there.
   double best = 0;
   for (const int candidate : kRunLengths) {
     if (candidate <= most) {

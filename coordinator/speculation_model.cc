@@ -19,6 +19,8 @@ constexpr double kLongerGuess = 2;
 // Patience covers answers so many deviations late.
 constexpr double kDeviations = 4;
 
+constexpr int kShortRun = 4;
+
 }  // namespace
 
 SpeculationModel::SpeculationModel(const SpeculationEstimates& estimates)
@@ -79,6 +81,12 @@ double SpeculationModel::PerToken() const {
   const double plain = estimates_.costs.plain();
   if (plain <= 0 || !estimates_.answer_time.known()) return kGuessedToken;
   return estimates_.answer_time.PerToken() / plain;
+}
+
+int SpeculationModel::LongestRun() const {
+  const double tokens = 1 / std::max(PerToken(), 1e-3);
+  return static_cast<int>(
+      std::clamp<double>(tokens, kShortRun, SpeculationEstimates::kMaxRun));
 }
 
 double SpeculationModel::ExpectedTokens(int run_length) const {
@@ -158,16 +166,18 @@ double SpeculationModel::WorthwhileSurvival(
       std::clamp(AnswerTime(1) + 0.5, 1.0, static_cast<double>(kMost));
   const auto late = static_cast<size_t>(passes);
   double answered = 0;
+  double waited = 0;
   double verified = 0;
   for (size_t spell = 0; spell < kNumSpells; ++spell) {
     const double part =
         share_[spell] * estimates_.starts[spell].answered.Value();
     answered += part;
+    if (waits[spell]) waited += part;
     verified += part * (waits[spell] ? 1 : survival_[spell][late] / passes);
   }
   const double row = estimates_.costs.Added(1);
-  return speedup *
-         (PerToken() + row * (answered > 0 ? verified / answered : 1));
+  if (answered <= 0) return speedup * (PerToken() + row);
+  return speedup * (PerToken() * waited + row * verified) / answered;
 }
 
 int SpeculationModel::Window(int run_length) const {

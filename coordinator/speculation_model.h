@@ -54,12 +54,17 @@ class SpeculationModel {
   };
   // REQUIRES: run_length >= 1.
   Outcome Evaluate(int run_length) const;
+  // The longest run that is drafted within a pass, but four tokens: while a
+  // longer one is on its way, passes go by for which its first tokens would
+  // have been there.
+  int LongestRun() const;
   // Tokens of a run that are offered at all.
   double ExpectedTokens(int run_length) const;
   // The survival below which a further token of a run costs more than it
   // brings at a given rate (guides/performance.md 2.4), where the spells wait
-  // or not: of a run that is not waited for, tokens are verified only if those
-  // that the verifier finds by itself meanwhile were right.
+  // or not: a run that is not waited for holds up nobody while it is drafted,
+  // and its tokens are verified only if those that the verifier finds by itself
+  // meanwhile were right.
   double WorthwhileSurvival(double speedup,
                             const std::array<bool, kNumSpells>& waits) const;
   // How far a drafter should be ahead of the last commit it knows: so far that

@@ -406,7 +406,7 @@ TEST(RequestMachineAdaptTest, TellsADrafterThatKnowsWhereToCut) {
   params.speculation.fixed_window = false;
   Told told;
   PlayEager(params, 0.9f, &told);
-  EXPECT_EQ(told.run_length, kMaxRunLength);
+  EXPECT_GT(told.run_length, 4);
   EXPECT_GT(told.min_survival, 0);
 }
 

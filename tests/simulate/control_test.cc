@@ -19,10 +19,11 @@ namespace {
 constexpr double kBar = 0.97;
 const std::vector<int> kRunLengths = {1, 2, 4, 8, 12, 16};
 
-// Traces of one drafter.
+// Traces of one drafter; those of the one with a model say how sure it is.
 std::vector<Trace> TracesOf(const std::string& drafter) {
-  const absl::StatusOr<std::vector<Trace>> all =
-      ReadTraceFile(SPECWIRE_TEST_DATA "/traces.jsonl");
+  const absl::StatusOr<std::vector<Trace>> all = ReadTraceFile(
+      drafter == "hybrid" ? SPECWIRE_TEST_DATA "/traces_hybrid.jsonl"
+                          : SPECWIRE_TEST_DATA "/traces.jsonl");
   EXPECT_TRUE(all.ok()) << all.status();
   std::vector<Trace> traces;
   if (!all.ok()) return traces;
@@ -67,7 +68,7 @@ TEST_P(ControlTest, IsNearlyAsGoodAsTheBestFixedSettingInEveryCategory) {
 
 INSTANTIATE_TEST_SUITE_P(Drafters,
                          ControlTest,
-                         ::testing::Values("ngram", "suffix"),
+                         ::testing::Values("ngram", "suffix", "hybrid"),
                          [](const auto& one) { return one.param; });
 
 // A draft node beside the verifier's own lookups.
