@@ -11,6 +11,7 @@
 #include "common/base/logging.h"
 #include "common/base/status_macros.h"
 #include "common/rpc/convert.h"
+#include "common/rpc/credentials.h"
 #include "common/rpc/status.h"
 
 namespace specwire::coordinator {
@@ -83,6 +84,10 @@ Membership::Membership(const CoordinatorOptions& options,
                        ModelCatalog* catalog,
                        std::function<void()> drafters_gained)
     : options_(options),
+      channel_options_(
+          {.credentials = MakeChannelCredentials(options.security.tls),
+           .peer_name = kNodeCertificate,
+           .api_key = {}}),
       registry_(registry),
       catalog_(catalog),
       drafters_gained_(std::move(drafters_gained)),
@@ -116,7 +121,7 @@ absl::StatusOr<Registry::Registration> Membership::Join(
     MutexLock lock(&mutex_);
     std::shared_ptr<const NodeLink>& link = links_[registration.node_id];
     if (link == nullptr || link->address != identity.address) {
-      link = std::make_shared<NodeLink>(identity.address);
+      link = std::make_shared<NodeLink>(identity.address, channel_options_);
     }
     // Links of nodes that were replaced have no Join stream to end them.
     std::erase_if(links_, [this](const auto& entry) {

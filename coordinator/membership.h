@@ -65,6 +65,8 @@ class Membership {
   class ProbeContext;
 
   const CoordinatorOptions options_;
+  // For channels to nodes.
+  const RpcChannelOptions channel_options_;
   Registry* const registry_;
   ModelCatalog* const catalog_;
   const std::function<void()> drafters_gained_;

@@ -14,9 +14,9 @@ namespace specwire::coordinator {
 //
 // Thread safety: any thread; it does not change.
 struct NodeLink {
-  explicit NodeLink(const std::string& node_address)
+  NodeLink(const std::string& node_address, const RpcChannelOptions& options)
       : address(node_address),
-        channel(MakeChannel(address)),
+        channel(MakeChannel(address, options)),
         verifier(channel),
         drafter(channel) {}
 

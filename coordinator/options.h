@@ -5,6 +5,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "common/rpc/server_security.h"
 
 namespace specwire::coordinator {
 
@@ -28,6 +29,9 @@ struct CoordinatorOptions {
   std::string http;
   // Serves gRPC reflection.
   bool reflection = true;
+  ServerSecurity security;
+  // File with the users' keys, see ApiKeys; empty: none are asked for.
+  std::string api_keys;
 
   SpeculationDefaults speculation;
   // A drafter that owes an answer for longer is taken for lost.

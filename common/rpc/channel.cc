@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/rpc/channel.h"
 
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
 #include "grpcpp/create_channel.h"
 #include "grpcpp/support/channel_arguments.h"
+#include "grpcpp/support/client_interceptor.h"
 
 namespace specwire {
 namespace {
@@ -14,6 +19,41 @@ constexpr absl::Duration kConnectTimeout = absl::Seconds(3);
 int Millis(absl::Duration duration) {
   return static_cast<int>(absl::ToInt64Milliseconds(duration));
 }
+
+// Adds the API key to a call. gRPC's own way, call credentials, works with TLS
+// alone.
+class KeySender final : public grpc::experimental::Interceptor {
+ public:
+  explicit KeySender(std::string key) : key_(std::move(key)) {}
+
+  void Intercept(
+      grpc::experimental::InterceptorBatchMethods* methods) override {
+    if (methods->QueryInterceptionHookPoint(
+            grpc::experimental::InterceptionHookPoints::
+                PRE_SEND_INITIAL_METADATA)) {
+      methods->GetSendInitialMetadata()->insert(
+          {"authorization", absl::StrCat("Bearer ", key_)});
+    }
+    methods->Proceed();
+  }
+
+ private:
+  const std::string key_;
+};
+
+class KeySenderFactory final
+    : public grpc::experimental::ClientInterceptorFactoryInterface {
+ public:
+  explicit KeySenderFactory(std::string key) : key_(std::move(key)) {}
+
+  grpc::experimental::Interceptor* CreateClientInterceptor(
+      grpc::experimental::ClientRpcInfo* /*info*/) override {
+    return new KeySender(key_);
+  }
+
+ private:
+  const std::string key_;
+};
 
 }  // namespace
 
@@ -44,11 +84,21 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address,
   // sent again must be so on purpose.
   args.SetInt(GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1);
   args.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
-  return grpc::CreateCustomChannel(address,
-                                   options.credentials != nullptr
-                                       ? options.credentials
-                                       : grpc::InsecureChannelCredentials(),
-                                   args);
+  if (options.credentials != nullptr && !options.peer_name.empty()) {
+    args.SetSslTargetNameOverride(options.peer_name);
+  }
+  const std::shared_ptr<grpc::ChannelCredentials> credentials =
+      options.credentials != nullptr ? options.credentials
+                                     : grpc::InsecureChannelCredentials();
+  if (options.api_key.empty()) {
+    return grpc::CreateCustomChannel(address, credentials, args);
+  }
+  std::vector<
+      std::unique_ptr<grpc::experimental::ClientInterceptorFactoryInterface>>
+      interceptors;
+  interceptors.push_back(std::make_unique<KeySenderFactory>(options.api_key));
+  return grpc::experimental::CreateCustomChannelWithInterceptors(
+      address, credentials, args, std::move(interceptors));
 }
 
 }  // namespace specwire

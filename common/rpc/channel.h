@@ -21,6 +21,11 @@ struct RpcChannelOptions {
   absl::Duration max_reconnect_backoff = absl::Seconds(1);
   // Insecure if null.
   std::shared_ptr<grpc::ChannelCredentials> credentials;
+  // With TLS: the name that the peer's certificate must carry, whatever its
+  // address is. Empty: the host of the address.
+  std::string peer_name;
+  // Sent with every call if it is not empty.
+  std::string api_key;
 };
 
 // A channel to one address ("host:port") with a connection of its own: no other

@@ -11,7 +11,6 @@
 #include "common/base/logging.h"
 #include "common/base/random_id.h"
 #include "common/base/strand.h"
-#include "common/rpc/channel.h"
 #include "common/rpc/client_stream.h"
 #include "specwire/v1/cluster.grpc.pb.h"
 
@@ -31,7 +30,8 @@ class JoinClient::Link {
   Link(const JoinClient* owner, const std::string& address)
       : owner_(owner),
         address_(address),
-        stub_(v1::ClusterService::NewStub(MakeChannel(address))),
+        stub_(v1::ClusterService::NewStub(
+            MakeChannel(address, owner->options_.channel))),
         backoff_(owner->options_.min_backoff),
         strand_(std::make_shared<Strand>()) {}
 

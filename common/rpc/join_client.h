@@ -8,6 +8,7 @@
 
 #include "absl/time/time.h"
 #include "common/base/timer.h"
+#include "common/rpc/channel.h"
 #include "specwire/v1/cluster.pb.h"
 
 namespace specwire {
@@ -15,6 +16,8 @@ namespace specwire {
 struct JoinClientOptions {
   // HOST:PORT of each coordinator, at least one.
   std::vector<std::string> coordinators;
+  // How they are reached.
+  RpcChannelOptions channel;
   // Sent first on every stream.
   v1::NodeRegistration registration;
   // Pause before trying again: starts at `min_backoff`, doubles up to

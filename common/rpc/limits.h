@@ -27,6 +27,15 @@ inline constexpr absl::Duration kChannelKeepaliveTimeout = absl::Seconds(3);
 // A server pings its clients more patiently: they may be anybody's.
 inline constexpr absl::Duration kServerKeepaliveTime = absl::Seconds(5);
 inline constexpr absl::Duration kServerKeepaliveTimeout = absl::Seconds(5);
+// Time for a new connection to shake hands; one that says nothing is closed.
+inline constexpr absl::Duration kHandshakeTimeout = absl::Seconds(10);
+// Connections at once, see Listener.
+inline constexpr int kMaxConnections = 4096;
+// A coordinator's connection takes no new calls after about this time, and the
+// client makes a new one: so certificates are shown again. Running calls stay.
+inline constexpr absl::Duration kMaxConnectionAge = absl::Hours(1);
+// How soon a change of a certificate's or a key's file is seen.
+inline constexpr absl::Duration kCertificateRefresh = absl::Seconds(2);
 // Pings that come faster than this count as strikes.
 inline constexpr absl::Duration kServerMinPingInterval = absl::Seconds(1);
 

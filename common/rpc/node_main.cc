@@ -19,6 +19,7 @@
 #include "common/base/standard_streams.h"
 #include "common/base/status_macros.h"
 #include "common/metrics/http_server.h"
+#include "common/rpc/credentials.h"
 #include "common/rpc/join_client.h"
 #include "common/rpc/server.h"
 
@@ -38,6 +39,7 @@ struct NodeFlags {
   std::string advertise;
   std::string metrics;
   std::string name;
+  ServerSecurity security;
   std::string log_level = "info";
   bool no_reflection = false;
   int num_threads = 0;
@@ -53,6 +55,14 @@ absl::Status CheckName(absl::string_view name) {
       absl::StrCat("--name: must be at most ",
                    kMaxNameBytes,
                    " printable ASCII characters without spaces"));
+}
+
+// Whom a node works for: a user's certificate is no coordinator's.
+absl::Status CheckIsCoordinator(const Caller& caller) {
+  if (caller.HasName(kCoordinatorCertificate)) return absl::OkStatus();
+  return absl::PermissionDeniedError(
+      absl::StrCat("this node serves only who has a certificate with the name ",
+                   kCoordinatorCertificate));
 }
 
 // The address that coordinators are told.
@@ -96,6 +106,8 @@ absl::StatusOr<JoinClientOptions> JoinOptions(const NodeOptions& options,
                                               const RpcServer& server) {
   JoinClientOptions join;
   join.coordinators = options.coordinators;
+  join.channel.credentials = MakeChannelCredentials(options.security.tls);
+  join.channel.peer_name = kCoordinatorCertificate;
   SPECWIRE_ASSIGN_OR_RETURN(const std::string address,
                             AdvertisedAddress(options, server));
   v1::NodeRegistration& registration = join.registration;
@@ -150,6 +162,7 @@ void AddNodeFlags(CLI::App* app, NodeFlags* flags) {
       ->capture_default_str();
   app->add_flag(
       "--no_reflection", flags->no_reflection, "do not serve gRPC reflection");
+  AddSecurityFlags(app, &flags->security);
 }
 
 absl::StatusOr<NodeOptions> CheckNodeFlags(const NodeFlags& flags,
@@ -161,6 +174,8 @@ absl::StatusOr<NodeOptions> CheckNodeFlags(const NodeFlags& flags,
   SPECWIRE_ASSIGN_OR_RETURN(const HostPort listen,
                             ParseHostPort(flags.listen, "--listen"));
   SPECWIRE_RETURN_IF_ERROR(CheckAdvertise(listen, flags.advertise));
+  SPECWIRE_RETURN_IF_ERROR(
+      CheckServerSecurity(flags.security, flags.listen, kNodeCertificate));
   if (!flags.metrics.empty()) {
     SPECWIRE_RETURN_IF_ERROR(
         ParseHostPort(flags.metrics, "--metrics").status());
@@ -183,6 +198,7 @@ absl::StatusOr<NodeOptions> CheckNodeFlags(const NodeFlags& flags,
   options.listen = flags.listen;
   options.advertise = flags.advertise;
   options.metrics = flags.metrics;
+  options.security = flags.security;
   options.name =
       flags.name.empty() ? absl::StrCat(role, "-", RandomHexId(3)) : flags.name;
   options.reflection = !flags.no_reflection;
@@ -211,6 +227,27 @@ std::optional<int> ParseFlags(CLI::App* app, int argc, char** argv) {
                          /*usage=*/true);
   }
   return std::nullopt;
+}
+
+void AddSecurityFlags(CLI::App* app, ServerSecurity* security) {
+  app->add_option("--tls_cert",
+                  security->tls.cert,
+                  "file with this program's certificate (PEM, any that lead to "
+                  "a root behind it); with TLS others must have one too");
+  app->add_option("--tls_key",
+                  security->tls.key,
+                  "file with the certificate's private key (PEM)");
+  app->add_option("--tls_ca",
+                  security->tls.ca,
+                  "file with the roots that others' certificates must come "
+                  "from (PEM)");
+  app->add_flag("--allow_insecure",
+                security->allow_insecure,
+                "serve without TLS on an address that others can reach");
+  app->add_option("--max_connections",
+                  security->max_connections,
+                  "connections at once; more are closed")
+      ->capture_default_str();
 }
 
 int ExitWithError(absl::string_view program,
@@ -270,6 +307,13 @@ absl::Status RunNode(const NodeOptions& options, const NodeParts& parts) {
   RpcServerOptions server_options;
   server_options.listen = options.listen;
   server_options.reflection = options.reflection;
+  server_options.max_connections = options.security.max_connections;
+  if (options.security.tls.enabled()) {
+    server_options.credentials =
+        MakeServerCredentials(options.security.tls,
+                              ClientCertificates::kRequired,
+                              &CheckIsCoordinator);
+  }
   SPECWIRE_ASSIGN_OR_RETURN(const std::unique_ptr<RpcServer> server,
                             RpcServer::Start(server_options, {parts.service}));
   server->SetServing(parts.service_name, true);
@@ -284,7 +328,9 @@ absl::Status RunNode(const NodeOptions& options, const NodeParts& parts) {
                " serves on ",
                server->address(),
                ", reached at ",
-               join_options.registration.address());
+               join_options.registration.address(),
+               ", ",
+               DescribeSecurity(options.security));
   JoinClient join(std::move(join_options), parts.load, [](absl::Duration) {
     SPECWIRE_LOG(Info, "a coordinator sends no new work: draining");
   });

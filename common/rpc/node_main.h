@@ -13,6 +13,7 @@
 #include "common/base/logging.h"
 #include "common/metrics/metrics.h"
 #include "common/metrics/names.h"
+#include "common/rpc/server_security.h"
 #include "grpcpp/impl/service_type.h"
 #include "specwire/v1/cluster.pb.h"
 
@@ -22,8 +23,8 @@ class App;
 }
 
 // What the two node programs have in common: their flags, and the life of a
-// node from its start to a signal. ParseFlags and ExitWithError serve the
-// coordinator too.
+// node from its start to a signal. ParseFlags, AddSecurityFlags and
+// ExitWithError serve the coordinator too.
 
 namespace specwire {
 
@@ -38,6 +39,7 @@ struct NodeOptions {
   // HOST:PORT of the metrics' HTTP server; empty: none.
   std::string metrics;
   std::string name;
+  ServerSecurity security;
   LogLevel log_level = LogLevel::kInfo;
   bool reflection = true;
   // Threads for the model, at least 1.
@@ -49,6 +51,9 @@ struct NodeOptions {
 // an exit code if the program should end: 0 after --help, 2 for bad usage,
 // which is told on standard error.
 std::optional<int> ParseFlags(CLI::App* app, int argc, char** argv);
+
+// Adds --tls_cert, --tls_key, --tls_ca, --allow_insecure, --max_connections.
+void AddSecurityFlags(CLI::App* app, ServerSecurity* security);
 
 // Whether the node can listen where it is to: asked before a model is loaded,
 // so that a mistake shows at once.

@@ -13,6 +13,7 @@
 #include "common/base/mutex.h"
 #include "common/base/status_macros.h"
 #include "common/base/thread_name.h"
+#include "common/rpc/listener.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/health_check_service_interface.h"
 #include "grpcpp/impl/server_builder_option.h"
@@ -60,6 +61,13 @@ void SetLimits(const RpcServerOptions& options, grpc::ServerBuilder* builder) {
                               options.max_metadata_bytes);
   builder->AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS,
                               options.max_concurrent_streams);
+  builder->AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS,
+                              Millis(options.handshake_timeout));
+  if (options.max_connection_age != absl::InfiniteDuration()) {
+    // Without the argument for a grace it is unlimited.
+    builder->AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS,
+                                Millis(options.max_connection_age));
+  }
   builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS,
                               Millis(options.keepalive_time));
   builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS,
@@ -73,14 +81,14 @@ void SetLimits(const RpcServerOptions& options, grpc::ServerBuilder* builder) {
       Millis(options.min_ping_interval));
   // As in MakeChannel.
   builder->AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
-  // Two servers must never share a port in silence.
-  builder->AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   grpc::ResourceQuota quota("specwire_server");
   quota.Resize(static_cast<size_t>(options.memory_quota_bytes));
   builder->SetResourceQuota(quota);
 }
 
-void LogLimits(const RpcServerOptions& options, const std::string& address) {
+void LogLimits(const RpcServerOptions& options,
+               const std::string& address,
+               int max_connections) {
   SPECWIRE_LOG(Info,
                "listening on ",
                address,
@@ -91,8 +99,14 @@ void LogLimits(const RpcServerOptions& options, const std::string& address) {
                " B, metadata ",
                options.max_metadata_bytes,
                " B, ",
+               max_connections,
+               " connections, ",
                options.max_concurrent_streams,
-               " streams a connection, keepalive ",
+               " streams on each, handshake within ",
+               absl::FormatDuration(options.handshake_timeout),
+               ", connection age ",
+               absl::FormatDuration(options.max_connection_age),
+               ", keepalive ",
                absl::FormatDuration(options.keepalive_time),
                "/",
                absl::FormatDuration(options.keepalive_timeout),
@@ -101,13 +115,15 @@ void LogLimits(const RpcServerOptions& options, const std::string& address) {
                " apart, ",
                options.memory_quota_bytes >> 20,
                " MiB for calls, reflection ",
-               options.reflection ? "on" : "off",
-               options.credentials == nullptr ? ", no encryption" : "");
+               options.reflection ? "on" : "off");
 }
 
 }  // namespace
 
 struct RpcServer::State {
+  // Stopped before the server ends: what comes later would leak.
+  std::unique_ptr<Listener> listener;
+  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor;
   std::unique_ptr<grpc::Server> server;
   Mutex mutex;
   CondVar changed;
@@ -124,29 +140,36 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(
     const std::vector<grpc::Service*>& services) {
   SPECWIRE_ASSIGN_OR_RETURN(HostPort address,
                             ParseHostPort(options.listen, "listen"));
-  // gRPC itself does not tell why it cannot listen.
-  SPECWIRE_RETURN_IF_ERROR(CheckCanListen(address));
+  auto state = std::make_shared<State>();
+  SPECWIRE_ASSIGN_OR_RETURN(
+      state->listener,
+      Listener::Bind(
+          {address, options.max_connections, options.keepalive_timeout}));
+  address.port = state->listener->port();
 
   grpc::EnableDefaultHealthCheckService(true);
   grpc::ServerBuilder builder;
   SetLimits(options, &builder);
   builder.SetOption(std::make_unique<ReflectionOption>(options.reflection));
   for (grpc::Service* service : services) builder.RegisterService(service);
-  int port = 0;
-  builder.AddListeningPort(address.ToString(),
-                           options.credentials != nullptr
-                               ? options.credentials
-                               : grpc::InsecureServerCredentials(),
-                           &port);
-  auto state = std::make_shared<State>();
+  state->acceptor = builder.experimental().AddExternalConnectionAcceptor(
+      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
+      options.credentials != nullptr ? options.credentials
+                                     : grpc::InsecureServerCredentials());
   state->server = builder.BuildAndStart();
-  if (state->server == nullptr || port == 0) {
-    SPECWIRE_RETURN_IF_ERROR(CheckCanListen(address));
+  if (state->server == nullptr) {
     return absl::UnavailableError(
         absl::StrCat("cannot listen on ", address.ToString()));
   }
-  address.port = port;
-  LogLimits(options, address.ToString());
+  state->listener->Start(
+      [acceptor = state->acceptor.get()](int listening_fd, int fd) {
+        grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters
+            connection;
+        connection.listener_fd = listening_fd;
+        connection.fd = fd;
+        acceptor->HandleNewConnection(&connection);
+      });
+  LogLimits(options, address.ToString(), state->listener->max_connections());
   return std::unique_ptr<RpcServer>(
       new RpcServer(std::move(state), address, options.handler_timeout));
 }
@@ -174,6 +197,7 @@ absl::Status RpcServer::Shutdown(absl::Duration grace) {
     }
     state_->shutdown_started = true;
   }
+  state_->listener->Stop();
   state_->server->GetHealthCheckService()->Shutdown();
   // gRPC's Shutdown waits for every handler, for ever if need be, so it runs on
   // a thread that can be left behind.

@@ -23,6 +23,11 @@ struct RpcServerOptions {
   int max_send_message_bytes = kMaxMessageBytes;
   int max_metadata_bytes = kMaxMetadataBytes;
   int max_concurrent_streams = kMaxConcurrentStreams;
+  // See Listener.
+  int max_connections = kMaxConnections;
+  absl::Duration handshake_timeout = kHandshakeTimeout;
+  // A connection takes no new calls from then on; running ones stay.
+  absl::Duration max_connection_age = absl::InfiniteDuration();
   absl::Duration keepalive_time = kServerKeepaliveTime;
   absl::Duration keepalive_timeout = kServerKeepaliveTimeout;
   absl::Duration min_ping_interval = kServerMinPingInterval;

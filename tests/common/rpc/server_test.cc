@@ -7,6 +7,12 @@
 #include <string>
 #include <thread>
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
 #include "absl/strings/str_cat.h"
 #include "common/base/host_port.h"
 #include "common/base/retry_delay.h"
@@ -221,6 +227,47 @@ std::shared_ptr<ClientSender<v1::DecodeRequest>> OpenIdleStream(
       });
   EXPECT_TRUE(handler->AwaitMessages(1));
   return sender;
+}
+
+TEST(RpcServerTest, AnOldConnectionKeepsItsStreams) {
+  IdleService service;
+  RpcServerOptions options;
+  options.max_connection_age = absl::Milliseconds(50);
+  const auto server = MustStart(options, &service);
+  const auto channel = MakeChannel(server->address());
+  const auto stub = v1::VerifierService::NewStub(channel);
+  auto handler = std::make_shared<RecordingHandler<v1::DecodeResponse>>();
+  auto sender = StartClientStream<v1::DecodeRequest, v1::DecodeResponse>(
+      ClientStreamOptions(),
+      handler,
+      [&](grpc::ClientContext* context, auto* reactor) {
+        stub->async()->Decode(context, reactor);
+      });
+  ASSERT_TRUE(handler->AwaitMessages(1));
+  // The server has said that it takes no further calls there.
+  ASSERT_TRUE(channel->WaitForStateChange(
+      GRPC_CHANNEL_READY,
+      std::chrono::system_clock::now() + std::chrono::seconds(30)));
+  EXPECT_FALSE(handler->closed());
+  sender->WritesDone();
+  EXPECT_TRUE(handler->AwaitClosed().ok());
+}
+
+TEST(RpcServerTest, AConnectionThatSaysNothingIsClosed) {
+  IdleService service;
+  RpcServerOptions options;
+  options.handshake_timeout = absl::Milliseconds(100);
+  const auto server = MustStart(options, &service);
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(server->port()));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  ASSERT_EQ(connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)),
+            0);
+  pollfd closed = {fd, POLLRDHUP, 0};
+  EXPECT_EQ(poll(&closed, 1, 30'000), 1);
+  close(fd);
 }
 
 TEST(RpcServerTest, ShutdownCancelsWhatOutlastsTheGrace) {
