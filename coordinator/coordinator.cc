@@ -4,10 +4,13 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/base/logging.h"
 #include "common/base/status_macros.h"
 #include "common/metrics/names.h"
+#include "common/rpc/credentials.h"
+#include "coordinator/access.h"
 #include "nlohmann/json.hpp"
 
 namespace specwire::coordinator {
@@ -61,6 +64,10 @@ Coordinator::~Coordinator() {
 }
 
 absl::Status Coordinator::Listen() {
+  if (!options_.api_keys.empty()) {
+    SPECWIRE_ASSIGN_OR_RETURN(api_keys_, ApiKeys::Load(options_.api_keys));
+    RefreshApiKeys();
+  }
   // HTTP first: a node that finds the coordinator may join at once, and then
   // nothing may fail any more.
   if (!options_.http.empty()) {
@@ -73,9 +80,24 @@ absl::Status Coordinator::Listen() {
   RpcServerOptions server_options;
   server_options.listen = options_.listen;
   server_options.reflection = options_.reflection;
+  server_options.max_connections = options_.security.max_connections;
+  server_options.max_connection_age = kMaxConnectionAge;
+  if (options_.security.tls.enabled() || api_keys_ != nullptr) {
+    server_options.credentials = MakeServerCredentials(
+        options_.security.tls,
+        ClientCertificates::kOptional,
+        [keys = api_keys_.get(), tls = options_.security.tls.enabled()](
+            const Caller& caller) { return CheckAccess(caller, tls, keys); });
+  }
   SPECWIRE_ASSIGN_OR_RETURN(
       server_,
       RpcServer::Start(server_options, {generation_.get(), cluster_.get()}));
+  SPECWIRE_LOG(Info,
+               DescribeSecurity(options_.security),
+               ", ",
+               api_keys_ == nullptr
+                   ? "no API keys"
+                   : absl::StrCat(api_keys_->size(), " API keys"));
   server_->SetServing(v1::GenerationService::service_full_name(), true);
   server_->SetServing(v1::ClusterService::service_full_name(), true);
   return absl::OkStatus();
@@ -106,11 +128,18 @@ void Coordinator::AddNodeGauges() {
 }
 
 void Coordinator::CheckStalls() {
-  MutexLock lock(&stall_mutex_);
+  MutexLock lock(&periodic_mutex_);
   if (stopping_) return;
   generation_->CheckStalls(absl::Now());
   timer_.ScheduleAfter(std::min(options_.client_stall / 4, kMostStallPeriod),
                        [this] { CheckStalls(); });
+}
+
+void Coordinator::RefreshApiKeys() {
+  MutexLock lock(&periodic_mutex_);
+  if (stopping_) return;
+  api_keys_->Refresh();
+  timer_.ScheduleAfter(kCertificateRefresh, [this] { RefreshApiKeys(); });
 }
 
 HealthReport Coordinator::Health() const {
@@ -127,7 +156,7 @@ absl::Status Coordinator::Shutdown(absl::Duration grace) {
   if (shut_down_) return shutdown_status_;
   shut_down_ = true;
   stopping_ = true;
-  { MutexLock lock(&stall_mutex_); }
+  { MutexLock lock(&periodic_mutex_); }
   generation_->StopAccepting();
   if (server_ != nullptr) {
     server_->SetServing("", false);

@@ -13,6 +13,7 @@
 #include "common/metrics/http_server.h"
 #include "common/metrics/metrics.h"
 #include "common/rpc/server.h"
+#include "coordinator/api_keys.h"
 #include "coordinator/cluster_service.h"
 #include "coordinator/coordinator_metrics.h"
 #include "coordinator/generation_service.h"
@@ -55,6 +56,8 @@ class Coordinator {
  private:
   explicit Coordinator(const CoordinatorOptions& options);
   absl::Status Listen();
+  // The keys' file is looked at now and then.
+  void RefreshApiKeys();
   void AddNodeGauges();
   HealthReport Health() const;
   // Drops clients that do not read, now and then.
@@ -62,8 +65,8 @@ class Coordinator {
 
   const CoordinatorOptions options_;
   std::atomic<bool> stopping_ = false;
-  // Held by CheckStalls, so that Shutdown can wait for it.
-  Mutex stall_mutex_;
+  // Held by CheckStalls and RefreshApiKeys, so that Shutdown can wait for them.
+  Mutex periodic_mutex_;
   bool shut_down_ = false;
   absl::Status shutdown_status_;
 
@@ -77,6 +80,8 @@ class Coordinator {
   std::unique_ptr<GenerationService> generation_;
   std::unique_ptr<Membership> membership_;
   std::unique_ptr<ClusterService> cluster_;
+  // Null if none are asked for.
+  std::unique_ptr<ApiKeys> api_keys_;
   std::unique_ptr<RpcServer> server_;
   std::unique_ptr<HttpServer> http_;
 };

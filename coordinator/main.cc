@@ -95,6 +95,11 @@ void AddFlags(CLI::App* app, Flags* flags) {
       "least severity to log: debug, info, warning or error");
   app->add_flag(
       "--no_reflection", flags->no_reflection, "do not serve gRPC reflection");
+  AddSecurityFlags(app, &options->security);
+  app->add_option("--api_keys",
+                  options->api_keys,
+                  "file with the SHA-256 of each user's key, one a line, read "
+                  "again when it changes (default: no keys are asked for)");
 }
 
 absl::StatusOr<CoordinatorOptions> CheckFlags(const Flags& flags) {
@@ -125,6 +130,8 @@ absl::StatusOr<CoordinatorOptions> CheckFlags(const Flags& flags) {
   if (absl::Status status = ValidateOptions(options); !status.ok()) {
     return absl::InvalidArgumentError(absl::StrCat("--", status.message()));
   }
+  SPECWIRE_RETURN_IF_ERROR(CheckServerSecurity(
+      options.security, options.listen, kCoordinatorCertificate));
   return options;
 }
 
