@@ -98,9 +98,10 @@ absl::StatusOr<std::vector<std::unique_ptr<Client>>> Connect(
   SPECWIRE_ASSIGN_OR_RETURN(clients[0], Client::Connect(flags.client));
   while (static_cast<int>(clients.size()) * kStreamsPerConnection <
          num_streams) {
-    SPECWIRE_ASSIGN_OR_RETURN(
-        std::unique_ptr<Client> client,
-        Client::ConnectTo(clients[0]->address(), kConnectTimeout));
+    SPECWIRE_ASSIGN_OR_RETURN(std::unique_ptr<Client> client,
+                              Client::ConnectTo(clients[0]->address(),
+                                                kConnectTimeout,
+                                                clients[0]->channel_options()));
     clients.push_back(std::move(client));
   }
   return clients;

@@ -60,6 +60,7 @@ ResumingCall::ResumingCall(std::vector<std::string> addresses,
                            std::unique_ptr<Client> client,
                            v1::GenerateRequest request)
     : addresses_(std::move(addresses)),
+      channel_options_(client->channel_options()),
       original_(std::move(request)),
       client_(std::move(client)) {
   const auto at =
@@ -203,8 +204,8 @@ bool ResumingCall::Reconnect(bool* interrupted) {
     }
     const absl::Duration left = deadline_ - absl::Now();
     if (left <= absl::ZeroDuration()) return false;
-    absl::StatusOr<std::unique_ptr<Client>> client =
-        Client::ConnectTo(addresses_[next_++], std::min(left, kConnectTimeout));
+    absl::StatusOr<std::unique_ptr<Client>> client = Client::ConnectTo(
+        addresses_[next_++], std::min(left, kConnectTimeout), channel_options_);
     if (client.ok()) {
       client_ = *std::move(client);
       return true;

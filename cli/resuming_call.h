@@ -60,6 +60,8 @@ class ResumingCall {
   GenerateOutcome GiveUp() const;
 
   const std::vector<std::string> addresses_;
+  // Of the first connection, for the next ones.
+  const RpcChannelOptions channel_options_;
   const v1::GenerateRequest original_;
   std::unique_ptr<Client> client_;
   // Index of the address to try next.

@@ -95,7 +95,10 @@ absl::Status Supervisor::StartCoordinator(absl::Time deadline) {
         return !addresses_.rpc.empty() &&
                (!plan_.has_http || !addresses_.http.empty());
       }));
-  if (!stopping_) channel_ = MakeChannel(DialAddress(addresses_.rpc));
+  if (!stopping_) {
+    channel_ = MakeChannel(DialAddress(addresses_.rpc),
+                           CoordinatorChannelOptions(plan_.tls));
+  }
   return absl::OkStatus();
 }
 

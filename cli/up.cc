@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <cstdlib>
 #include <memory>
 #include <string>
 #include <utility>
@@ -79,6 +80,23 @@ void AddUpFlags(CLI::App* command, UpFlags* flags) {
                       options->model,
                       "The target's file (default: SmolLM2-135M-Instruct in "
                       "models/)");
+  command->add_option("--tls_cert",
+                      options->tls.cert,
+                      "File with a certificate for all processes (PEM)");
+  command->add_option("--tls_key",
+                      options->tls.key,
+                      "File with the certificate's private key (PEM)");
+  command->add_option("--tls_ca",
+                      options->tls.ca,
+                      "File with the roots that others' certificates must come "
+                      "from (PEM)");
+  command->add_option("--api_keys",
+                      options->api_keys,
+                      "File with the SHA-256 of each user's key, one a line "
+                      "(default: no keys are asked for)");
+  command->add_flag("--allow_insecure",
+                    options->allow_insecure,
+                    "Serve without TLS on a --listen that others can reach");
   AddNodeFlags(command, options);
   command
       ->add_option("--ready_timeout_s",
@@ -100,6 +118,8 @@ void AddUpCommand(CLI::App* app, Runner* runner) {
   AddEnvironmentNames(command);
   command->callback([command, flags, runner] {
     ClearEnvironment(command);
+    // Of clients alone.
+    unsetenv("SPECWIRE_API_KEY");
     *runner = [flags] { return RunUp(*flags); };
   });
 }

@@ -13,6 +13,7 @@
 #include "common/base/processors.h"
 #include "common/base/status_macros.h"
 #include "common/drafting/synthetic.h"
+#include "common/rpc/server_security.h"
 
 namespace specwire::cli {
 namespace {
@@ -56,6 +57,27 @@ absl::StatusOr<std::string> MetricsAddress(const std::string& first,
   return address.ToString();
 }
 
+void AddTls(const TlsFiles& tls, std::vector<std::string>* arguments) {
+  if (!tls.enabled()) return;
+  arguments->insert(
+      arguments->end(),
+      {"--tls_cert", tls.cert, "--tls_key", tls.key, "--tls_ca", tls.ca});
+}
+
+// INVALID_ARGUMENT unless the one certificate serves all roles, and others are
+// let in without one only on purpose.
+absl::Status CheckSecurity(const UpOptions& options) {
+  ServerSecurity security;
+  security.tls = options.tls;
+  security.allow_insecure = options.allow_insecure;
+  for (const char* name :
+       {kCoordinatorCertificate, kNodeCertificate, kOperatorCertificate}) {
+    SPECWIRE_RETURN_IF_ERROR(
+        CheckServerSecurity(security, options.listen, name));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status AddNode(const UpOptions& options,
                      const std::string& name,
                      const std::string& program,
@@ -74,6 +96,7 @@ absl::Status AddNode(const UpOptions& options,
         MetricsAddress(*options.metrics, static_cast<int>(plan->nodes.size())));
     spec.arguments.insert(spec.arguments.end(), {"--metrics", address});
   }
+  AddTls(options.tls, &spec.arguments);
   spec.arguments.insert(spec.arguments.end(), specific.begin(), specific.end());
   plan->nodes.push_back(std::move(spec));
   return absl::OkStatus();
@@ -283,6 +306,16 @@ absl::StatusOr<UpPlan> MakeUpPlan(const UpOptions& asked,
     plan.has_http = true;
     plan.coordinator.arguments.insert(plan.coordinator.arguments.end(),
                                       {"--http", options.http});
+  }
+  SPECWIRE_RETURN_IF_ERROR(CheckSecurity(options));
+  plan.tls = options.tls;
+  AddTls(options.tls, &plan.coordinator.arguments);
+  if (!options.api_keys.empty()) {
+    plan.coordinator.arguments.insert(plan.coordinator.arguments.end(),
+                                      {"--api_keys", options.api_keys});
+  }
+  if (options.allow_insecure) {
+    plan.coordinator.arguments.emplace_back("--allow_insecure");
   }
   SPECWIRE_RETURN_IF_ERROR(AddNodes(options, folder, options.model, &plan));
   return plan;

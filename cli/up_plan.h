@@ -11,6 +11,7 @@
 #include "cli/child_process.h"
 #include "common/drafting/drafter_names.h"
 #include "common/model/engine_names.h"
+#include "common/rpc/tls_files.h"
 
 namespace specwire::cli {
 
@@ -58,6 +59,10 @@ struct UpOptions {
   std::optional<int64_t> synthetic_delay_us;
   std::optional<int> synthetic_vocab;
   std::string log_level = "info";
+  // One certificate for all processes. The nodes' addresses are on loopback.
+  TlsFiles tls;
+  std::string api_keys;
+  bool allow_insecure = false;
 };
 
 // Which programs to run.
@@ -68,6 +73,8 @@ struct UpPlan {
   std::vector<ChildSpec> nodes;
   // The coordinator serves HTTP.
   bool has_http = false;
+  // How the coordinator is asked for its nodes.
+  TlsFiles tls;
   // What drafts in the end.
   std::string drafter;
   // How the processors are divided, in a line.

@@ -53,7 +53,8 @@ class ClusterRunner {
         SweepCluster::Start(
             ClusterOptions(up, sweep_->drafter), grid.link, ready_timeout));
     SPECWIRE_ASSIGN_OR_RETURN(
-        client_, Client::ConnectTo(cluster_->coordinator(), kConnectTimeout));
+        client_,
+        Client::ConnectTo(cluster_->coordinator(), kConnectTimeout, {}));
     SPECWIRE_ASSIGN_OR_RETURN(sweep_->step_costs, cluster_->StepCosts());
     SPECWIRE_RETURN_IF_ERROR(MeasurePlainStep());
     const absl::Status measured = MeasurePoints(grid);

@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/testing/certificates.h"
+
 namespace specwire::cli {
 namespace {
 
@@ -50,6 +52,41 @@ TEST(UpPlanTest, StartsOneOfEachByDefault) {
   EXPECT_EQ(Value(plan->nodes[1], "--draft_model"), "absent");
   EXPECT_EQ(Value(plan->nodes[1], "--engine"), "absent");
   EXPECT_EQ(Value(plan->nodes[1], "--threads"), "absent");
+}
+
+TEST(UpPlanTest, AllProcessesShareOneCertificate) {
+  TestAuthority authority;
+  UpOptions options = Options();
+  options.tls = authority.Issue(
+      "specwire-coordinator,specwire-node,specwire-operator", "all");
+  options.api_keys = "keys";
+  const absl::StatusOr<UpPlan> plan = MakeUpPlan(options, "/bin");
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(plan->tls.cert, options.tls.cert);
+  EXPECT_EQ(Value(plan->coordinator, "--api_keys"), "keys");
+  for (const ChildSpec& spec :
+       {plan->coordinator, plan->nodes[0], plan->nodes[1]}) {
+    EXPECT_EQ(Value(spec, "--tls_cert"), options.tls.cert);
+    EXPECT_EQ(Value(spec, "--tls_key"), options.tls.key);
+    EXPECT_EQ(Value(spec, "--tls_ca"), options.tls.ca);
+  }
+  EXPECT_EQ(Value(plan->nodes[0], "--api_keys"), "absent");
+
+  options.tls = authority.Issue("specwire-coordinator", "one");
+  EXPECT_THAT(std::string(MakeUpPlan(options, "/bin").status().message()),
+              HasSubstr("specwire-node"));
+}
+
+TEST(UpPlanTest, OthersAreLetInOnPurposeOnly) {
+  UpOptions options = Options();
+  options.listen = "0.0.0.0:0";
+  EXPECT_THAT(std::string(MakeUpPlan(options, "/bin").status().message()),
+              HasSubstr("--allow_insecure"));
+  options.allow_insecure = true;
+  const absl::StatusOr<UpPlan> plan = MakeUpPlan(options, "/bin");
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_THAT(plan->coordinator.arguments,
+              testing::Contains("--allow_insecure"));
 }
 
 // A cluster without models: Options() but for what synthetic nodes refuse.
