@@ -29,6 +29,8 @@ namespace {
 constexpr int kReservedDescriptors = 64;
 // Served even where a process may have almost no descriptors.
 constexpr int kLeastConnections = 4;
+// Between two looks at whether to stop.
+constexpr int kMostAtOnce = 256;
 // Before another try where the process could not accept.
 constexpr absl::Duration kPause = absl::Milliseconds(50);
 constexpr absl::Duration kLogInterval = absl::Seconds(10);
@@ -194,13 +196,13 @@ void Listener::Run() {
     pause = false;
     if (ready <= 0 || !looked) continue;
     for (size_t i = 1; i < fds.size(); ++i) {
-      if (fds[i].revents != 0 && !AcceptAll(fds[i].fd)) pause = true;
+      if (fds[i].revents != 0 && !AcceptSome(fds[i].fd)) pause = true;
     }
   }
 }
 
-bool Listener::AcceptAll(int listening_fd) {
-  for (;;) {
+bool Listener::AcceptSome(int listening_fd) {
+  for (int i = 0; i < kMostAtOnce; ++i) {
     const int fd =
         accept4(listening_fd, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (fd >= end_fd_) {
@@ -229,6 +231,7 @@ bool Listener::AcceptAll(int listening_fd) {
         return false;
     }
   }
+  return true;
 }
 
 void Listener::LogRefused(const std::string& why) {

@@ -62,9 +62,9 @@ class Listener {
   Listener() = default;
   absl::Status BindAll(const ListenerOptions& options);
   void Run();
-  // Takes all connections that wait at the socket. False if the process cannot
-  // take one for now.
-  bool AcceptAll(int listening_fd);
+  // Takes connections that wait at the socket. False if the process cannot take
+  // one for now.
+  bool AcceptSome(int listening_fd);
   void LogRefused(const std::string& why);
 
   int port_ = 0;

@@ -97,8 +97,10 @@ class Http2Call:
         while not self.ended:
             pending = getattr(self._socket, "pending", lambda: 0)()
             if not pending:
-                ready, _, _ = select.select([self._socket], [], [], timeout_s)
-                if not ready:
+                # select() ends at descriptor 1,024.
+                poll = select.poll()
+                poll.register(self._socket, select.POLLIN)
+                if not poll.poll(timeout_s * 1000):
                     return
             data = self._socket.recv(65536)
             if not data:
