@@ -16,6 +16,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "common/base/status_macros.h"
 
 namespace specwire {
@@ -91,18 +92,25 @@ absl::StatusOr<HostPort> ParseHostPort(absl::string_view text,
   return result;
 }
 
-absl::StatusOr<std::vector<std::string>> ParseAddressList(
-    absl::string_view text, absl::string_view field) {
+namespace {
+
+constexpr absl::string_view kDnsScheme = "dns:///";
+
+absl::StatusOr<std::vector<std::string>> ParseList(absl::string_view text,
+                                                   absl::string_view field,
+                                                   bool names) {
   std::vector<std::string> result;
-  for (const absl::string_view part : absl::StrSplit(text, ',')) {
-    SPECWIRE_ASSIGN_OR_RETURN(
-        const HostPort address,
-        ParseHostPort(absl::StripAsciiWhitespace(part), field));
+  for (absl::string_view part : absl::StrSplit(text, ',')) {
+    part = absl::StripAsciiWhitespace(part);
+    const bool name = names && absl::ConsumePrefix(&part, kDnsScheme);
+    SPECWIRE_ASSIGN_OR_RETURN(const HostPort address,
+                              ParseHostPort(part, field));
     if (address.port == 0) {
       return absl::InvalidArgumentError(absl::StrCat(
           field, ": ", address.ToString(), ": the port must not be 0"));
     }
-    std::string spelled = address.ToString();
+    std::string spelled =
+        absl::StrCat(name ? kDnsScheme : "", address.ToString());
     if (std::find(result.begin(), result.end(), spelled) != result.end()) {
       return absl::InvalidArgumentError(
           absl::StrCat(field, ": ", spelled, " is named twice"));
@@ -114,6 +122,24 @@ absl::StatusOr<std::vector<std::string>> ParseAddressList(
     result.push_back(std::move(spelled));
   }
   return result;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<std::string>> ParseAddressList(
+    absl::string_view text, absl::string_view field) {
+  return ParseList(text, field, /*names=*/false);
+}
+
+absl::StatusOr<std::vector<std::string>> ParseTargetList(
+    absl::string_view text, absl::string_view field) {
+  return ParseList(text, field, /*names=*/true);
+}
+
+std::optional<HostPort> NameOfTarget(absl::string_view target) {
+  if (!absl::ConsumePrefix(&target, kDnsScheme)) return std::nullopt;
+  const absl::StatusOr<HostPort> name = ParseHostPort(target, "target");
+  return name.ok() ? std::optional(*name) : std::nullopt;
 }
 
 bool IsLoopback(absl::string_view host) {

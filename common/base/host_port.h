@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,6 +31,13 @@ absl::StatusOr<HostPort> ParseHostPort(absl::string_view text,
 // none twice; returns them as they should be dialled.
 absl::StatusOr<std::vector<std::string>> ParseAddressList(
     absl::string_view text, absl::string_view field);
+
+// The same for targets: addresses, and names whose addresses are looked up
+// again and again, "dns:///host:port".
+absl::StatusOr<std::vector<std::string>> ParseTargetList(
+    absl::string_view text, absl::string_view field);
+// HOST:PORT of a "dns:///host:port"; nothing for an address.
+std::optional<HostPort> NameOfTarget(absl::string_view target);
 
 // True for localhost, 127.0.0.0/8 and ::1.
 bool IsLoopback(absl::string_view host);

@@ -9,6 +9,7 @@
 
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "common/base/draining.h"
 #include "common/base/retry_delay.h"
 #include "google/rpc/error_details.pb.h"
 
@@ -17,6 +18,8 @@ namespace {
 
 constexpr size_t kMaxMessageLength = 2048;
 constexpr size_t kMaxDetailsLength = 8192;
+constexpr char kDomain[] = "specwire.dev";
+constexpr char kDrainingReason[] = "DRAINING";
 // The codes are 0 to UNAUTHENTICATED in both.
 constexpr int kLastCode = 16;
 
@@ -30,18 +33,30 @@ std::string Shortened(absl::string_view message) {
   return std::string(message.substr(0, end));
 }
 
-std::string Details(const absl::Status& status,
-                    const std::string& message,
-                    absl::Duration delay) {
+google::rpc::RetryInfo RetryInfoOf(absl::Duration delay) {
   google::rpc::RetryInfo info;
   const int64_t milliseconds = absl::ToInt64Milliseconds(delay);
   info.mutable_retry_delay()->set_seconds(milliseconds / 1000);
   info.mutable_retry_delay()->set_nanos(
       static_cast<int32_t>(milliseconds % 1000) * 1000000);
+  return info;
+}
+
+// Empty if there is nothing to tell beside code and message.
+std::string Details(const absl::Status& status, const std::string& message) {
   google::rpc::Status details;
+  if (const std::optional<absl::Duration> delay = RetryDelay(status)) {
+    details.add_details()->PackFrom(RetryInfoOf(*delay));
+  }
+  if (IsDraining(status)) {
+    google::rpc::ErrorInfo info;
+    info.set_reason(kDrainingReason);
+    info.set_domain(kDomain);
+    details.add_details()->PackFrom(info);
+  }
+  if (details.details_size() == 0) return "";
   details.set_code(static_cast<int32_t>(status.code()));
   details.set_message(message);
-  details.add_details()->PackFrom(info);
   return details.SerializeAsString();
 }
 
@@ -52,14 +67,22 @@ absl::Status WithDetails(absl::Status status, const std::string& details) {
       !parsed.ParseFromString(details)) {
     return status;
   }
-  google::rpc::RetryInfo info;
+  std::optional<absl::Duration> retry_delay;
   for (const google::protobuf::Any& detail : parsed.details()) {
-    if (!detail.UnpackTo(&info) || !info.has_retry_delay()) continue;
-    const absl::Duration delay = absl::Seconds(info.retry_delay().seconds()) +
-                                 absl::Nanoseconds(info.retry_delay().nanos());
-    return WithRetryDelay(std::move(status), delay);
+    google::rpc::RetryInfo retry;
+    google::rpc::ErrorInfo error;
+    if (detail.UnpackTo(&retry) && retry.has_retry_delay() &&
+        !retry_delay.has_value()) {
+      retry_delay = absl::Seconds(retry.retry_delay().seconds()) +
+                    absl::Nanoseconds(retry.retry_delay().nanos());
+    } else if (detail.UnpackTo(&error) && error.reason() == kDrainingReason &&
+               error.domain() == kDomain && absl::IsUnavailable(status)) {
+      status = DrainingError(status.message());
+    }
   }
-  return status;
+  return retry_delay.has_value()
+             ? WithRetryDelay(std::move(status), *retry_delay)
+             : status;
 }
 
 }  // namespace
@@ -68,9 +91,7 @@ grpc::Status ToGrpcStatus(const absl::Status& status) {
   if (status.ok()) return grpc::Status::OK;
   const auto code = static_cast<grpc::StatusCode>(status.code());
   const std::string message = Shortened(status.message());
-  const std::optional<absl::Duration> delay = RetryDelay(status);
-  if (!delay.has_value()) return grpc::Status(code, message);
-  return grpc::Status(code, message, Details(status, message, *delay));
+  return grpc::Status(code, message, Details(status, message));
 }
 
 absl::Status FromGrpcStatus(const grpc::Status& status) {

@@ -10,7 +10,8 @@ namespace specwire {
 // code outside it becomes UNKNOWN. Messages longer than 2 KiB are cut, because
 // they travel in headers and a peer drops headers that are too large. A retry
 // delay (common/base/retry_delay.h) travels as google.rpc.RetryInfo in the
-// status details; other details are dropped.
+// status details, the mark of a process that drains (common/base/draining.h) as
+// google.rpc.ErrorInfo; other details are dropped.
 grpc::Status ToGrpcStatus(const absl::Status& status);
 absl::Status FromGrpcStatus(const grpc::Status& status);
 

@@ -7,13 +7,17 @@
 #include <unistd.h>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/resolve.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace specwire {
 namespace {
 
+using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
 
 TEST(HostPortTest, ParsesAndSpells) {
   for (const char* text :
@@ -64,6 +68,37 @@ TEST(HostPortTest, RefusesBadLists) {
   EXPECT_THAT(
       std::string(ParseAddressList(many, "--coordinator").status().message()),
       HasSubstr("more than 16"));
+}
+
+TEST(HostPortTest, TargetsMayBeNames) {
+  const auto targets =
+      ParseTargetList("10.0.0.1:7070, dns:///nodes.example:7071", "list");
+  ASSERT_TRUE(targets.ok()) << targets.status();
+  EXPECT_THAT(*targets,
+              ElementsAre("10.0.0.1:7070", "dns:///nodes.example:7071"));
+  EXPECT_EQ(NameOfTarget((*targets)[0]), std::nullopt);
+  EXPECT_EQ(NameOfTarget((*targets)[1])->host, "nodes.example");
+  EXPECT_EQ(NameOfTarget((*targets)[1])->port, 7071);
+  for (const char* bad : {"dns:///nodes.example",
+                          "dns:///:7070",
+                          "dns:///a:0",
+                          "dns://server/a:1",
+                          "dns:///a:1,dns:///a:1"}) {
+    EXPECT_EQ(ParseTargetList(bad, "list").status().code(),
+              absl::StatusCode::kInvalidArgument)
+        << bad;
+  }
+  // Clients have no use for them yet.
+  EXPECT_FALSE(ParseAddressList("dns:///nodes.example:7071", "list").ok());
+}
+
+TEST(HostPortTest, AnAddressResolvesToItself) {
+  EXPECT_THAT(*ResolveAddresses({"127.0.0.1", 7070}),
+              ElementsAre("127.0.0.1:7070"));
+  EXPECT_THAT(*ResolveAddresses({"::1", 7070}), ElementsAre("[::1]:7070"));
+  EXPECT_THAT(*ResolveAddresses({"localhost", 7070}), Not(IsEmpty()));
+  EXPECT_EQ(ResolveAddresses({"not a name", 7070}).status().code(),
+            absl::StatusCode::kUnavailable);
 }
 
 TEST(HostPortTest, KnowsLoopback) {

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/draining.h"
 #include "common/base/host_port.h"
 #include "common/base/retry_delay.h"
 #include "common/rpc/channel.h"
@@ -387,6 +388,26 @@ TEST(RpcStatusTest, CrossesAConnection) {
     EXPECT_EQ(handler->AwaitClosed(),
               absl::FailedPreconditionError(message.substr(0, 2048)));
   }
+}
+
+TEST(StatusTest, DrainingTravelsAsErrorInfo) {
+  const absl::Status status = DrainingError("leaving");
+  EXPECT_TRUE(IsDraining(status));
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  const grpc::Status sent = ToGrpcStatus(status);
+  google::rpc::Status details;
+  ASSERT_TRUE(details.ParseFromString(sent.error_details()));
+  ASSERT_EQ(details.details_size(), 1);
+  google::rpc::ErrorInfo info;
+  ASSERT_TRUE(details.details(0).UnpackTo(&info));
+  EXPECT_EQ(info.reason(), "DRAINING");
+  EXPECT_EQ(FromGrpcStatus(sent), status);
+  // Both at once, and nobody drains by another code.
+  const absl::Status both = WithRetryDelay(status, absl::Seconds(1));
+  EXPECT_EQ(FromGrpcStatus(ToGrpcStatus(both)), both);
+  EXPECT_FALSE(IsDraining(absl::UnavailableError("gone")));
+  EXPECT_FALSE(IsDraining(FromGrpcStatus(
+      grpc::Status(grpc::StatusCode::INTERNAL, "x", sent.error_details()))));
 }
 
 TEST(StatusTest, ARetryDelayTravelsAsRetryInfo) {
