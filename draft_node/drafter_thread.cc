@@ -9,6 +9,7 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/draining.h"
 #include "common/base/logging.h"
 #include "common/metrics/names.h"
 
@@ -96,8 +97,7 @@ void DrafterThread::OnGone(StreamId stream) { Erase(stream); }
 
 void DrafterThread::OnStop() {
   while (!sequences_.empty()) {
-    End(sequences_.begin()->second.get(),
-        absl::UnavailableError("shutting down"));
+    End(sequences_.begin()->second.get(), DrainingError("shutting down"));
   }
 }
 

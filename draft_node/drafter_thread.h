@@ -60,8 +60,8 @@ class DrafterThread final : private StreamWorker<DraftEvent>::Client {
   int num_sequences() const { return worker_.num_streams(); }
   // None waits for room.
   static int num_waiting() { return 0; }
-  // Grows with every turn and every proposal.
-  int64_t progress() const { return progress_; }
+  // Grows with every turn, every proposal, and within long turns.
+  int64_t progress() const { return progress_ + drafter_->progress(); }
 
  private:
   struct Sequence {

@@ -70,6 +70,7 @@ class HybridDrafter final : public Drafter {
   int64_t kv_blocks_cached() const override {
     return model_->kv_blocks_cached();
   }
+  int64_t progress() const override { return model_->progress(); }
 
  private:
   class Sequence;

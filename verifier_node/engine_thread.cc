@@ -10,6 +10,7 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/draining.h"
 #include "common/base/logging.h"
 
 namespace specwire::verifier {
@@ -186,8 +187,7 @@ void EngineThread::OnGone(StreamId stream) { Erase(stream); }
 
 void EngineThread::OnStop() {
   while (!sequences_.empty()) {
-    End(sequences_.begin()->second.get(),
-        absl::UnavailableError("shutting down"));
+    End(sequences_.begin()->second.get(), DrainingError("shutting down"));
   }
 }
 

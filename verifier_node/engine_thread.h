@@ -103,8 +103,8 @@ class EngineThread final : private StreamWorker<DecodeEvent>::Client {
   // Sequences that are open, and of them those that wait in the queue.
   int num_sequences() const { return worker_.num_streams(); }
   int num_waiting() const { return num_waiting_; }
-  // Grows with every pass.
-  int64_t progress() const { return progress_; }
+  // Grows with every pass, and within long ones.
+  int64_t progress() const { return progress_ + engine_->progress(); }
 
  private:
   // One sequence's part in a pass under way.

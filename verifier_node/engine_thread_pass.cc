@@ -96,6 +96,7 @@ std::vector<EngineThread::PassRun> EngineThread::PlanNextPass(
     if (!drafted && DraftLocally(ready, candidates)) {
       // What they have to offer is another thing now.
       drafted = true;
+      ++progress_;
       continue;
     }
     limits.free_blocks = FreeBlocks();

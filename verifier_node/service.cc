@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "common/base/draining.h"
 #include "common/base/status_macros.h"
 #include "common/rpc/convert.h"
 #include "common/rpc/server_stream.h"
@@ -132,11 +133,14 @@ std::shared_ptr<WriterHandler> StartScore(OpenScore score,
   }
   const Worker::StreamId stream = worker->Open();
   if (stream == Worker::kNone) {
-    sender->Finish(absl::ResourceExhaustedError(
-        "too many streams are open; retry when one has ended"));
+    sender->Finish(worker->draining()
+                       ? DrainingError("the node is draining")
+                       : absl::ResourceExhaustedError(
+                             "too many streams are open; retry when one has "
+                             "ended"));
   } else if (worker->Post(stream, std::move(score), num_bytes) !=
              Worker::PostResult::kPosted) {
-    sender->Finish(absl::UnavailableError("shutting down"));
+    sender->Finish(DrainingError("shutting down"));
   }
   return std::make_shared<ScoreHandler>(thread, stream);
 }

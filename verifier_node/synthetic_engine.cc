@@ -86,8 +86,8 @@ SyntheticEngine::SyntheticEngine(const SyntheticEngineOptions& options)
       step_time_(options.step_time),
       row_time_(options.row_time),
       tokenizer_(language_.Tokenizer()),
-      num_blocks_((options.kv_cache_mib << 20) /
-                  (kBlockSize * kBytesPerToken)) {
+      num_blocks_((options.kv_cache_mib << 20) / (kBlockSize * kBytesPerToken)),
+      time_(options.hang) {
   info_.name = options.served_model_name.empty() ? kSynthetic
                                                  : options.served_model_name;
   info_.architecture = kSynthetic;
@@ -153,9 +153,7 @@ absl::StatusOr<absl::Span<const float>> SyntheticEngine::Forward(
   for (const ForwardRun& run : runs) Compute(run);
   num_rows_ += num_rows;
   const absl::Duration time = step_time_ + num_rows * row_time_;
-  if (time > absl::ZeroDuration()) {
-    SleepUntil(start + absl::ToChronoNanoseconds(time));
-  }
+  time_.Spend(start + absl::ToChronoNanoseconds(time));
   return absl::MakeConstSpan(logits_);
 }
 

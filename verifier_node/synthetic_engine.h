@@ -26,6 +26,7 @@ struct SyntheticEngineOptions {
   int64_t kv_cache_mib = 512;
   // Name of the model for users; empty: "synthetic".
   std::string served_model_name = {};
+  SyntheticHang hang = {};
 };
 
 // An engine without a model, for load tests: its tokens are those of a
@@ -53,6 +54,7 @@ class SyntheticEngine final : public Engine {
   int64_t kv_blocks_total() const override { return num_blocks_; }
   int64_t kv_blocks_used() const override { return blocks_used_; }
   int64_t rows_computed() const override { return num_rows_; }
+  int64_t progress() const override { return time_.progress(); }
 
  private:
   class Sequence;
@@ -71,6 +73,7 @@ class SyntheticEngine final : public Engine {
   const int64_t num_blocks_;
   ModelInfo info_;
   std::vector<float> logits_;
+  SyntheticTime time_;
   std::atomic<int64_t> blocks_used_{0};
   std::atomic<int64_t> num_rows_{0};
 };

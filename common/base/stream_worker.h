@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -103,10 +102,23 @@ class StreamWorker {
     if (thread_.joinable()) thread_.join();
   }
 
-  // A new stream, or kNone if there are max_streams of them already.
+  // From now on no stream is opened; those that are open go on.
+  void Drain() {
+    MutexLock lock(&mutex_);
+    draining_ = true;
+  }
+
+  bool draining() const {
+    MutexLock lock(&mutex_);
+    return draining_;
+  }
+
+  // A new stream, or kNone if there are max_streams of them already, or after
+  // Drain().
   StreamId Open() {
     MutexLock lock(&mutex_);
-    if (streams_.size() >= static_cast<size_t>(options_.max_streams)) {
+    if (draining_ ||
+        streams_.size() >= static_cast<size_t>(options_.max_streams)) {
       return kNone;
     }
     const StreamId stream = ++last_stream_;
@@ -160,17 +172,14 @@ class StreamWorker {
   }
   int max_streams() const { return options_.max_streams; }
 
-  // How long the piece of work under way has taken so far; zero if there is
-  // none. A client that hangs shows here.
-  absl::Duration working_for() const {
+  // Whether the client is at something, or events wait for it: it does not wait
+  // for others. A client for which this holds and that gets nowhere hangs.
+  bool working() const {
     MutexLock lock(&mutex_);
-    if (!working_) return absl::ZeroDuration();
-    return absl::FromChrono(Steady::now() - working_since_);
+    return !waiting_ || !queue_.empty();
   }
 
  private:
-  using Steady = std::chrono::steady_clock;
-
   // What waits in the queue for one stream.
   struct Stream {
     size_t num_events = 0;
@@ -205,26 +214,18 @@ class StreamWorker {
         }
       }
       if (stopped) break;
-      SetWorking(true);
       pause = client->Work();
-      SetWorking(false);
     }
     client->OnStop();
-  }
-
-  void SetWorking(bool working) {
-    MutexLock lock(&mutex_);
-    working_ = working;
-    if (working) working_since_ = Steady::now();
   }
 
   // Waits until there is an event or `pause` is over, and returns how many
   // entries are queued. The wait may end early.
   size_t WaitForEvents(absl::Duration pause, bool* stopped) {
     MutexLock lock(&mutex_);
-    if (!stopped_ && queue_.empty() && pause > absl::ZeroDuration()) {
-      wake_.WaitFor(&mutex_, pause);
-    }
+    waiting_ = !stopped_ && queue_.empty() && pause > absl::ZeroDuration();
+    if (waiting_) wake_.WaitFor(&mutex_, pause);
+    waiting_ = false;
     *stopped = stopped_;
     return queue_.size();
   }
@@ -253,8 +254,9 @@ class StreamWorker {
   absl::flat_hash_map<StreamId, Stream> streams_ ABSL_GUARDED_BY(mutex_);
   StreamId last_stream_ ABSL_GUARDED_BY(mutex_) = kNone;
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
-  bool working_ ABSL_GUARDED_BY(mutex_) = false;
-  Steady::time_point working_since_ ABSL_GUARDED_BY(mutex_);
+  bool draining_ ABSL_GUARDED_BY(mutex_) = false;
+  // The thread waits for an event, or for its next turn. Not before it runs.
+  bool waiting_ ABSL_GUARDED_BY(mutex_) = true;
   std::thread thread_;
 };
 

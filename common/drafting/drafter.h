@@ -129,6 +129,8 @@ class Drafter {
   virtual int64_t kv_blocks_used() const { return 0; }
   // Blocks that are kept for their prefixes only.
   virtual int64_t kv_blocks_cached() const { return 0; }
+  // As Engine::progress: counts up within a Propose that gets on.
+  virtual int64_t progress() const { return 0; }
 };
 
 }  // namespace specwire

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "common/base/sha256.h"
 #include "common/base/stable_hash.h"
 #include "common/base/status_macros.h"
@@ -122,6 +123,8 @@ absl::Status CheckSyntheticAllowed(bool allowed, absl::string_view flag) {
                    "--allow_synthetic"));
 }
 
+namespace {
+
 void SleepUntil(std::chrono::steady_clock::time_point when) {
   // Else the kernel may add 50 us to any sleep.
   prctl(PR_SET_TIMERSLACK, 1000UL, 0UL, 0UL, 0UL);
@@ -134,6 +137,21 @@ void SleepUntil(std::chrono::steady_clock::time_point when) {
   // The steady clock is CLOCK_MONOTONIC.
   while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, nullptr) ==
          EINTR) {
+  }
+}
+
+}  // namespace
+
+void SyntheticTime::Spend(std::chrono::steady_clock::time_point due) {
+  constexpr std::chrono::milliseconds kPart(50);
+  if (num_spent_++ == hang_.after) {
+    const absl::Time end = absl::Now() + hang_.duration;
+    while (absl::Now() < end) absl::SleepFor(absl::Milliseconds(50));
+  }
+  for (auto now = std::chrono::steady_clock::now(); now < due;
+       now = std::chrono::steady_clock::now()) {
+    SleepUntil(std::min(now + kPart, due));
+    ++progress_;
   }
 }
 
@@ -157,7 +175,7 @@ absl::Status CheckSyntheticDrafterOptions(
 
 class SyntheticDrafter::Sequence final : public DraftSequence {
  public:
-  Sequence(const SyntheticDrafter* drafter, const DraftSequenceParams& params)
+  Sequence(SyntheticDrafter* drafter, const DraftSequenceParams& params)
       : drafter_(*drafter),
         seed_(static_cast<uint64_t>(params.sampling.seed)),
         choice_(static_cast<uint32_t>(params.choice)) {}
@@ -183,7 +201,7 @@ class SyntheticDrafter::Sequence final : public DraftSequence {
       run.survival.push_back(survival);
       state = language.Extend(state, token);
     }
-    if (drafter_.options_.delay > absl::ZeroDuration()) SleepUntil(due);
+    drafter_.time_.Spend(due);
     return run;
   }
 
@@ -213,7 +231,7 @@ class SyntheticDrafter::Sequence final : public DraftSequence {
     return word * 0x1p-32;
   }
 
-  const SyntheticDrafter& drafter_;
+  SyntheticDrafter& drafter_;
   const uint64_t seed_;
   const uint32_t choice_;
   std::vector<int32_t> path_;
@@ -223,6 +241,7 @@ class SyntheticDrafter::Sequence final : public DraftSequence {
 
 SyntheticDrafter::SyntheticDrafter(SyntheticDrafterOptions options)
     : options_(std::move(options)),
+      time_(options_.hang),
       language_(options_.vocab_size),
       digest_(language_.Digest()) {}
 

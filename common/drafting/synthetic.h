@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -74,8 +75,38 @@ absl::Status CheckSyntheticWait(int64_t wait_us, absl::string_view field);
 // by mistake. `flag` is what asked for them, for example "--engine synthetic".
 absl::Status CheckSyntheticAllowed(bool allowed, absl::string_view flag);
 
-// Sleeps until `when`, to within some ten microseconds on an idle processor.
-void SleepUntil(std::chrono::steady_clock::time_point when);
+// For tests: what hangs as an engine or a drafter may.
+struct SyntheticHang {
+  // Pieces of work done before the one that hangs; -1: none hangs.
+  int64_t after = -1;
+  // How long that one hangs.
+  absl::Duration duration = absl::InfiniteDuration();
+
+  // From flags; `duration_ms` -1: for ever.
+  static SyntheticHang FromFlags(int64_t after, int64_t duration_ms) {
+    return {after,
+            duration_ms < 0 ? absl::InfiniteDuration()
+                            : absl::Milliseconds(duration_ms)};
+  }
+};
+
+// The time that made-up work takes: waits it out in parts that count as
+// progress, as a model's layers do, and hangs where it is told to.
+//
+// Thread safety: Spend on one thread, progress from any.
+class SyntheticTime {
+ public:
+  explicit SyntheticTime(const SyntheticHang& hang = {}) : hang_(hang) {}
+  // One piece of work, until `due`, to within some ten microseconds on an idle
+  // processor; at once if that has passed.
+  void Spend(std::chrono::steady_clock::time_point due);
+  int64_t progress() const { return progress_; }
+
+ private:
+  const SyntheticHang hang_;
+  int64_t num_spent_ = 0;
+  std::atomic<int64_t> progress_{0};
+};
 
 struct SyntheticDrafterOptions {
   int vocab_size = kDefaultSyntheticVocab;
@@ -86,6 +117,7 @@ struct SyntheticDrafterOptions {
   std::vector<double> acceptance = {0.8};
   // How long a run takes. The drafter's thread waits, as it would compute.
   absl::Duration delay = absl::ZeroDuration();
+  SyntheticHang hang = {};
 };
 
 // INVALID_ARGUMENT, naming the flag, if the options are out of range.
@@ -108,6 +140,7 @@ class SyntheticDrafter final : public Drafter {
   const std::string& model_digest() const override { return digest_; }
   int max_model_len() const override { return 0; }
   bool synthetic() const override { return true; }
+  int64_t progress() const override { return time_.progress(); }
   std::unique_ptr<DraftSequence> NewSequence(
       const DraftSequenceParams& params) override;
 
@@ -115,6 +148,7 @@ class SyntheticDrafter final : public Drafter {
   class Sequence;
 
   const SyntheticDrafterOptions options_;
+  SyntheticTime time_;
   const SyntheticLanguage language_;
   const std::string name_ = kSynthetic;
   const std::string digest_;

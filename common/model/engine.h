@@ -129,7 +129,7 @@ struct ForwardRun {
 // on how a prompt was cut into passes.
 //
 // Thread safety: Forward and NewSequence on one thread, the engine's; the
-// gauges, rows_computed and info from any thread.
+// gauges, rows_computed, progress and info from any thread.
 class Engine {
  public:
   // Rows that one Forward may have at most; a longer prefill is cut into
@@ -166,6 +166,10 @@ class Engine {
   // Rows that passes computed since the engine was made, each of which had its
   // keys and values projected once; failed passes do not count.
   virtual int64_t rows_computed() const = 0;
+
+  // Counts up within a pass, with each layer of it: a long pass gets on, one
+  // that hangs does not.
+  virtual int64_t progress() const { return 0; }
 };
 
 // Loads a model file (GGUF). Errors name the file and the field.

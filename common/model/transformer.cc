@@ -115,6 +115,7 @@ absl::Span<const float> Transformer::Forward(const Pass& pass,
     ops_->NormLinear(hidden_, layer.ffn_norm, *layer.gate_up, rows, gate_up_);
     // silu(gate) * up is projected down and added to the state.  [rows, D]
     ops_->GatedLinearAdd(gate_up_, *layer.ffn_down, rows, hidden_);
+    ++layers_computed_;
   }
   // The head over the final norm, for the wanted rows.  [wanted, H]
   const LinearWeight& head = head_ != nullptr ? *head_ : *embedding_;

@@ -3,6 +3,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <atomic>
+#include <cstdint>
 #include <memory>
 #include <vector>
 
@@ -38,6 +40,9 @@ class Transformer {
 
   Ops& ops() { return *ops_; }
 
+  // Layers computed so far, of all passes. Any thread.
+  int64_t layers_computed() const { return layers_computed_; }
+
  private:
   struct Layer {
     at::Tensor attention_norm;  // [D]
@@ -62,6 +67,7 @@ class Transformer {
   at::Tensor final_norm_;  // [D]
   // Null if the embedding serves as the head.
   std::unique_ptr<LinearWeight> head_;
+  std::atomic<int64_t> layers_computed_{0};
 
   // Activations, [kMaxRows, columns] f32.
   at::Tensor hidden_;     // D

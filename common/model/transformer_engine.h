@@ -37,6 +37,7 @@ class TransformerEngine final : public Engine {
   int64_t kv_blocks_used() const override { return cache_.pool().used(); }
   int64_t kv_blocks_cached() const override { return cache_.pool().cached(); }
   int64_t rows_computed() const override { return rows_computed_; }
+  int64_t progress() const override { return transformer_->layers_computed(); }
 
  private:
   // The sequences of the runs, all of which are found to be in order.

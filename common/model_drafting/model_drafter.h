@@ -78,6 +78,7 @@ class ModelDrafter final : public Drafter {
   int64_t kv_blocks_cached() const override {
     return engine_->kv_blocks_cached();
   }
+  int64_t progress() const override { return engine_->progress(); }
 
  private:
   // A task's part of a pass.

@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/draining.h"
 #include "common/base/stream_worker.h"
 #include "common/rpc/stream.h"
 
@@ -41,12 +42,7 @@ class WorkerStream final : public StreamHandler<In> {
     if (!event.ok()) return Fail(event.status());
     if (first) {
       stream_ = worker_->Open();
-      if (stream_ == Worker::kNone) {
-        return Fail(absl::ResourceExhaustedError(
-            absl::StrCat("max_num_sequences: ",
-                         worker_->max_streams(),
-                         " are open; retry when one has ended")));
-      }
+      if (stream_ == Worker::kNone) return Fail(WhyNotOpened());
     }
     Post(*std::move(event), message.SpaceUsedLong());
   }
@@ -74,8 +70,16 @@ class WorkerStream final : public StreamHandler<In> {
         return Fail(absl::ResourceExhaustedError(
             "too many messages of this stream wait to be handled"));
       case Worker::PostResult::kStopped:
-        return Fail(absl::UnavailableError("shutting down"));
+        return Fail(DrainingError("shutting down"));
     }
+  }
+
+  absl::Status WhyNotOpened() const {
+    if (worker_->draining()) return DrainingError("the node is draining");
+    return absl::ResourceExhaustedError(
+        absl::StrCat("max_num_sequences: ",
+                     worker_->max_streams(),
+                     " are open; retry when one has ended"));
   }
 
   void Fail(absl::Status status) {

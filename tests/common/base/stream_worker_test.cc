@@ -149,17 +149,40 @@ TEST(StreamWorkerTest, WorksAgainAfterThePauseOrAnEvent) {
   EXPECT_THAT(recorder.told(), ElementsAre("1 x"));
 }
 
-TEST(StreamWorkerTest, TellsHowLongAPieceOfWorkTakes) {
+TEST(StreamWorkerTest, TellsWorkFromWaiting) {
   Recorder recorder;
   Worker worker({.thread_name = "test"});
-  EXPECT_EQ(worker.working_for(), absl::ZeroDuration());
+  EXPECT_FALSE(worker.working());
   worker.Start(&recorder);
   recorder.WaitForWorks(1);
-  absl::SleepFor(absl::Milliseconds(5));
-  EXPECT_GE(worker.working_for(), absl::Milliseconds(5));
+  EXPECT_TRUE(worker.working());
   recorder.Hold(false);
-  worker.Stop();
-  EXPECT_EQ(worker.working_for(), absl::ZeroDuration());
+  while (worker.working()) std::this_thread::yield();
+  // An event that nobody takes is work too.
+  recorder.Hold(true);
+  const Worker::StreamId a = worker.Open();
+  worker.Post(a, "x", 1);
+  EXPECT_TRUE(worker.working());
+  recorder.WaitForWorks(2);
+  worker.Post(a, "y", 1);
+  EXPECT_TRUE(worker.working());
+  recorder.Hold(false);
+}
+
+TEST(StreamWorkerTest, OpensNoStreamWhileItDrains) {
+  Recorder recorder;
+  Worker worker({.thread_name = "test"});
+  const Worker::StreamId a = worker.Open();
+  EXPECT_FALSE(worker.draining());
+  worker.Drain();
+  EXPECT_TRUE(worker.draining());
+  EXPECT_EQ(worker.Open(), Worker::kNone);
+  // What is open goes on.
+  EXPECT_EQ(worker.Post(a, "x", 1), Worker::PostResult::kPosted);
+  worker.Start(&recorder);
+  recorder.WaitForWorks(1);
+  EXPECT_THAT(recorder.told(), ElementsAre("1 x"));
+  recorder.Hold(false);
 }
 
 TEST(StreamWorkerTest, DeliversWhatIsQueuedBeforeItStops) {
