@@ -90,6 +90,9 @@ class Choice final {
   void Abort(const absl::Status& status);
   // A draft node has begun to take work.
   void OnDrafterAvailable();
+  // A node is taken for lost: what the choice has there goes on elsewhere, and
+  // what the node still says is not heard.
+  void OnNodeSuspect(const std::string& node_id, const absl::Status& why);
 
   // Completion tokens told so far, resumed ones included.
   int num_tokens() const { return reply_.num_tokens(); }

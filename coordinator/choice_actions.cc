@@ -98,6 +98,16 @@ class Choice::NodeHandler final : public StreamHandler<In> {
   bool flooded_ = false;
 };
 
+void Choice::OnNodeSuspect(const std::string& node_id,
+                           const absl::Status& why) {
+  if (ended_) return;
+  if (verifier_.sender != nullptr && verifier_.node.node_id == node_id) {
+    LoseVerifier(why);
+  } else if (drafter_.sender != nullptr && drafter_.node.node_id == node_id) {
+    OnDraftClosed(drafter_.source, why);
+  }
+}
+
 void Choice::Perform(std::vector<Action> actions) {
   for (Action& action : actions) actions_.push_back(std::move(action));
   if (performing_) return;

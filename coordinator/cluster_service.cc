@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/cluster_service.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/logging.h"
+#include "common/base/status_macros.h"
 #include "common/rpc/convert.h"
 #include "common/rpc/server_stream.h"
 #include "common/rpc/status.h"
@@ -14,6 +17,9 @@
 
 namespace specwire::coordinator {
 namespace {
+
+constexpr size_t kMaxReasonLength = 200;
+constexpr int64_t kMaxGraceMs = 24 * 3'600'000;
 
 v1::NodeState ToProto(NodeState state) {
   switch (state) {
@@ -53,6 +59,7 @@ v1::Node ToProto(const NodeInfo& info) {
   load->set_progress(info.load.progress);
   load->set_num_waiting(info.load.num_waiting);
   load->set_kv_blocks_cached(info.load.kv_blocks_cached);
+  load->set_working(info.load.working);
   if (info.verifier.has_value()) {
     *node.mutable_model() =
         specwire::ToProto(info.verifier->model,
@@ -85,12 +92,21 @@ absl::StatusOr<NodeIdentity> FromProto(const v1::NodeRegistration& message) {
   return identity;
 }
 
-grpc::ServerUnaryReactor* Unimplemented(grpc::CallbackServerContext* context,
-                                        absl::string_view method) {
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  reactor->Finish(ToGrpcStatus(
-      absl::UnimplementedError(absl::StrCat(method, " is not served yet"))));
-  return reactor;
+// What a node says of why it drains, for people and logs.
+std::string DrainReason(const v1::NodeDraining& message) {
+  std::string reason(
+      absl::string_view(message.reason()).substr(0, kMaxReasonLength));
+  for (char& c : reason) {
+    if (!absl::ascii_isprint(static_cast<unsigned char>(c))) c = '?';
+  }
+  const absl::Duration grace =
+      absl::Ceil(absl::Milliseconds(
+                     std::clamp(message.grace_ms(), int64_t{0}, kMaxGraceMs)),
+                 absl::Milliseconds(100));
+  return absl::StrCat(reason,
+                      "; ",
+                      absl::FormatDuration(grace),
+                      " for running sequences to end");
 }
 
 }  // namespace
@@ -112,9 +128,12 @@ class ClusterService::JoinHandler final
       Register(request);
     } else if (request.has_load()) {
       OnLoad(request.load());
+    } else if (request.has_draining()) {
+      CheckCurrent(service_->membership_->OnDraining(
+          *registration_, DrainReason(request.draining())));
     } else {
       sender_->Finish(absl::InvalidArgumentError(
-          "event: after the first message only load is expected"));
+          "event: after the first message only load or draining is expected"));
     }
   }
 
@@ -154,6 +173,7 @@ class ClusterService::JoinHandler final
       return;
     }
     registration_ = *std::move(registration);
+    service_->SetStreamNode(this, registration_->node_id);
     v1::JoinResponse response;
     v1::JoinAccepted* accepted = response.mutable_accepted();
     accepted->set_node_id(registration_->node_id);
@@ -168,11 +188,15 @@ class ClusterService::JoinHandler final
                            message.kv_blocks_total(),
                            message.progress(),
                            message.num_waiting(),
-                           message.kv_blocks_cached()};
-    if (!service_->membership_->OnLoad(*registration_, load)) {
-      sender_->Finish(absl::AbortedError(
-          "this stream's registration was replaced; register again"));
-    }
+                           message.kv_blocks_cached(),
+                           message.working()};
+    CheckCurrent(service_->membership_->OnLoad(*registration_, load));
+  }
+
+  void CheckCurrent(bool current) {
+    if (current) return;
+    sender_->Finish(absl::AbortedError(
+        "this stream's registration was replaced; register again"));
   }
 
   ClusterService* const service_;
@@ -213,9 +237,40 @@ grpc::ServerUnaryReactor* ClusterService::ListNodes(
 
 grpc::ServerUnaryReactor* ClusterService::DrainNode(
     grpc::CallbackServerContext* context,
-    const v1::DrainNodeRequest* /*request*/,
-    v1::DrainNodeResponse* /*response*/) {
-  return Unimplemented(context, "DrainNode");
+    const v1::DrainNodeRequest* request,
+    v1::DrainNodeResponse* response) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  reactor->Finish(ToGrpcStatus(Drain(*request, response->mutable_node())));
+  return reactor;
+}
+
+absl::Status ClusterService::Drain(const v1::DrainNodeRequest& request,
+                                   v1::Node* node) {
+  if (request.has_grace_ms() &&
+      (request.grace_ms() < 0 || request.grace_ms() > kMaxGraceMs)) {
+    return absl::InvalidArgumentError(absl::StrCat("grace_ms: ",
+                                                   request.grace_ms(),
+                                                   " is not between 0 and ",
+                                                   kMaxGraceMs));
+  }
+  SPECWIRE_ASSIGN_OR_RETURN(const NodeInfo found,
+                            registry_->FindLive(request.node()));
+  SPECWIRE_RETURN_IF_ERROR(
+      membership_->Drain(found.node_id, "an operator asked for it"));
+  v1::JoinResponse command;
+  v1::DrainCommand* const drain = command.mutable_drain();
+  if (request.has_grace_ms()) drain->set_grace_ms(request.grace_ms());
+  {
+    MutexLock lock(&mutex_);
+    for (const auto& [key, stream] : streams_) {
+      // A node that reconnects may have two for a moment.
+      if (stream.node_id == found.node_id) stream.sender->Send(command);
+    }
+  }
+  SPECWIRE_ASSIGN_OR_RETURN(const NodeInfo drained,
+                            registry_->FindLive(found.node_id));
+  *node = ToProto(drained);
+  return absl::OkStatus();
 }
 
 grpc::ServerUnaryReactor* ClusterService::GetStats(
@@ -229,22 +284,30 @@ grpc::ServerUnaryReactor* ClusterService::GetStats(
 }
 
 void ClusterService::Shutdown() {
-  std::map<const void*, Sender> streams;
+  std::map<const void*, Stream> streams;
   {
     MutexLock lock(&mutex_);
     stopping_ = true;
     streams = streams_;
   }
-  for (const auto& [key, sender] : streams) {
-    sender->Finish(absl::UnavailableError("the coordinator is shutting down"));
+  for (const auto& [key, stream] : streams) {
+    stream.sender->Finish(
+        absl::UnavailableError("the coordinator is shutting down"));
   }
 }
 
 bool ClusterService::AddStream(const void* key, const Sender& sender) {
   MutexLock lock(&mutex_);
   if (stopping_) return false;
-  streams_[key] = sender;
+  streams_[key].sender = sender;
   return true;
+}
+
+void ClusterService::SetStreamNode(const void* key,
+                                   const std::string& node_id) {
+  MutexLock lock(&mutex_);
+  const auto it = streams_.find(key);
+  if (it != streams_.end()) it->second.node_id = node_id;
 }
 
 void ClusterService::RemoveStream(const void* key) {

@@ -3,8 +3,10 @@
 
 #include <map>
 #include <memory>
+#include <string>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
 #include "common/base/mutex.h"
 #include "common/metrics/metrics.h"
 #include "common/rpc/stream.h"
@@ -44,10 +46,18 @@ class ClusterService final : public v1::ClusterService::CallbackService {
  private:
   class JoinHandler;
   using Sender = std::shared_ptr<ServerSender<v1::JoinResponse>>;
+  // An open Join stream.
+  struct Stream {
+    Sender sender;
+    // Of the node that has registered on it; empty: none has yet.
+    std::string node_id;
+  };
 
   // False if shutting down.
   bool AddStream(const void* key, const Sender& sender);
+  void SetStreamNode(const void* key, const std::string& node_id);
   void RemoveStream(const void* key);
+  absl::Status Drain(const v1::DrainNodeRequest& request, v1::Node* node);
 
   const CoordinatorOptions options_;
   const Registry* const registry_;
@@ -56,7 +66,7 @@ class ClusterService final : public v1::ClusterService::CallbackService {
   Mutex mutex_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   // Open Join streams by their handler.
-  std::map<const void*, Sender> streams_ ABSL_GUARDED_BY(mutex_);
+  std::map<const void*, Stream> streams_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace specwire::coordinator

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/base/draining.h"
 #include "common/base/logging.h"
 #include "common/base/status_macros.h"
 #include "common/metrics/names.h"
@@ -36,11 +37,18 @@ Coordinator::Coordinator(const CoordinatorOptions& options)
     : options_(options),
       metrics_registry_(MetricLabels{{metric::kNodeRole, "coordinator"}}),
       metrics_(&metrics_registry_),
-      registry_(RegistryOptions{.max_silence = options.max_silence}) {
-  membership_ =
-      std::make_unique<Membership>(options_, &registry_, &catalog_, [this] {
-        generation_->OnDrafterAvailable();
-      });
+      registry_(RegistryOptions{.max_silence = options.max_silence,
+                                .max_stall = options.max_stall}) {
+  membership_ = std::make_unique<Membership>(
+      options_,
+      &registry_,
+      &catalog_,
+      MembershipEvents{
+          .drafters_gained = [this] { generation_->OnDrafterAvailable(); },
+          .node_suspect =
+              [this](const std::string& node_id, const absl::Status& why) {
+                generation_->OnNodeSuspect(node_id, why);
+              }});
   const SessionEnvironment environment = {&registry_,
                                           membership_.get(),
                                           &timer_,
@@ -143,7 +151,7 @@ void Coordinator::RefreshApiKeys() {
 }
 
 HealthReport Coordinator::Health() const {
-  const bool serving = !stopping_;
+  const bool serving = !draining_;
   const nlohmann::json json = {
       {"status", serving ? "serving" : "shutting down"},
       {"verifiers", registry_.Count(NodeRole::kVerifier, NodeState::kServing)},
@@ -152,20 +160,23 @@ HealthReport Coordinator::Health() const {
   return {serving, json.dump()};
 }
 
+void Coordinator::Drain() {
+  draining_ = true;
+  generation_->StopAccepting();
+  if (server_ == nullptr) return;
+  server_->SetServing("", false);
+  server_->SetServing(v1::GenerationService::service_full_name(), false);
+  server_->SetServing(v1::ClusterService::service_full_name(), false);
+}
+
 absl::Status Coordinator::Shutdown(absl::Duration grace) {
   if (shut_down_) return shutdown_status_;
   shut_down_ = true;
+  Drain();
   stopping_ = true;
   { MutexLock lock(&periodic_mutex_); }
-  generation_->StopAccepting();
-  if (server_ != nullptr) {
-    server_->SetServing("", false);
-    server_->SetServing(v1::GenerationService::service_full_name(), false);
-    server_->SetServing(v1::ClusterService::service_full_name(), false);
-  }
   generation_->WaitForRequests(absl::Now() + grace);
-  generation_->FailAll(
-      absl::UnavailableError("the coordinator is shutting down"));
+  generation_->FailAll(DrainingError("the coordinator is shutting down"));
   cluster_->Shutdown();
   if (server_ != nullptr) shutdown_status_ = server_->Shutdown(kServerGrace);
   if (!generation_->WaitForSessions(absl::Now() + kSessionGrace) &&

@@ -47,8 +47,12 @@ class Coordinator {
   const MetricsRegistry& metrics() const { return metrics_registry_; }
   int num_requests() const { return generation_->num_requests(); }
 
-  // Health becomes NOT_SERVING and new requests are refused; running ones have
-  // `grace` to end and then fail with UNAVAILABLE. DEADLINE_EXCEEDED if calls
+  // Health becomes NOT_SERVING and new requests are refused, in a way that
+  // tells clients to go on elsewhere (common/base/draining.h); running ones go
+  // on.
+  void Drain();
+  // Drains; running requests have `grace` to end and then fail, in that same
+  // way. DEADLINE_EXCEEDED if calls
   // do not end even then: the process should exit without destructors. A second
   // call returns the first one's result.
   absl::Status Shutdown(absl::Duration grace);
@@ -64,6 +68,8 @@ class Coordinator {
   void CheckStalls();
 
   const CoordinatorOptions options_;
+  // Drain() was called, and Shutdown(): nothing is looked after any more.
+  std::atomic<bool> draining_ = false;
   std::atomic<bool> stopping_ = false;
   // Held by CheckStalls and RefreshApiKeys, so that Shutdown can wait for them.
   Mutex periodic_mutex_;

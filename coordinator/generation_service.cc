@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/base/draining.h"
 #include "common/base/retry_delay.h"
 #include "common/base/status_macros.h"
 #include "common/drafting/drafter_names.h"
@@ -148,7 +149,7 @@ std::vector<std::string> GenerationService::DrafterNames(
 absl::Status GenerationService::Admit() {
   MutexLock lock(&mutex_);
   if (stopping_) {
-    return absl::UnavailableError("the coordinator is shutting down");
+    return DrainingError("the coordinator is shutting down");
   }
   if (num_requests_ >= options_.max_concurrent_requests) {
     return WithRetryDelay(
@@ -348,6 +349,13 @@ grpc::ServerUnaryReactor* GenerationService::ListModels(
 void GenerationService::OnDrafterAvailable() {
   for (const std::shared_ptr<Session>& session : Sessions()) {
     session->OnDrafterAvailable();
+  }
+}
+
+void GenerationService::OnNodeSuspect(const std::string& node_id,
+                                      const absl::Status& why) {
+  for (const std::shared_ptr<Session>& session : Sessions()) {
+    session->OnNodeSuspect(node_id, why);
   }
 }
 

@@ -60,9 +60,12 @@ class GenerationService final : public v1::GenerationService::CallbackService {
   // A draft node has begun to take work: running requests may want it.
   void OnDrafterAvailable();
 
+  // A node is taken for lost: what runs on it goes on elsewhere.
+  void OnNodeSuspect(const std::string& node_id, const absl::Status& why);
+
   // Drops clients that do not read.
   void CheckStalls(absl::Time now);
-  // New Generate calls are refused with UNAVAILABLE.
+  // New Generate calls are refused as DrainingError says.
   void StopAccepting();
   // Ends all requests with `status`.
   void FailAll(const absl::Status& status);

@@ -15,6 +15,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/clock.h"
+#include "common/base/end_watchdog.h"
 #include "common/base/logging.h"
 #include "common/base/signals.h"
 #include "common/base/standard_streams.h"
@@ -29,6 +31,8 @@ namespace {
 
 constexpr char kProgram[] = "coordinator";
 constexpr int kMaxRpcThreads = 1024;
+constexpr absl::Duration kLookPeriod = absl::Milliseconds(20);
+constexpr absl::Duration kEndLimit = absl::Seconds(20);
 
 // Flags as they were given; times in their units.
 struct Flags {
@@ -39,6 +43,8 @@ struct Flags {
   double drafter_deadline_s = 0;
   double grace_s = 0;
   double client_stall_s = 0;
+  double max_silence_s = 0;
+  double max_stall_s = 0;
   std::string log_level = "info";
   bool no_reflection = false;
   int rpc_threads = 1;
@@ -50,6 +56,8 @@ void AddFlags(CLI::App* app, Flags* flags) {
   flags->drafter_deadline_s = absl::ToDoubleSeconds(options->drafter_deadline);
   flags->grace_s = absl::ToDoubleSeconds(options->grace);
   flags->client_stall_s = absl::ToDoubleSeconds(options->client_stall);
+  flags->max_silence_s = absl::ToDoubleSeconds(options->max_silence);
+  flags->max_stall_s = absl::ToDoubleSeconds(options->max_stall);
   const auto add = [app](const char* name, auto* value, const char* help) {
     app->add_option(name, *value, help)->capture_default_str();
   };
@@ -82,6 +90,14 @@ void AddFlags(CLI::App* app, Flags* flags) {
   add("--client_stall",
       &flags->client_stall_s,
       "seconds after which a client that reads nothing is dropped");
+  add("--max_silence",
+      &flags->max_silence_s,
+      "seconds after which a node that does not report is suspect: what runs "
+      "on it goes on elsewhere");
+  add("--max_stall",
+      &flags->max_stall_s,
+      "seconds after which a node that has work and makes no progress, not "
+      "by a layer, is suspect");
   add("--workers", &options->num_workers, "threads that tokenize");
   add("--rpc_threads",
       &flags->rpc_threads,
@@ -104,12 +120,15 @@ void AddFlags(CLI::App* app, Flags* flags) {
 
 absl::StatusOr<CoordinatorOptions> CheckFlags(const Flags& flags) {
   CoordinatorOptions options = flags.options;
-  for (const double seconds :
-       {flags.drafter_deadline_s, flags.grace_s, flags.client_stall_s}) {
+  for (const double seconds : {flags.drafter_deadline_s,
+                               flags.grace_s,
+                               flags.client_stall_s,
+                               flags.max_silence_s,
+                               flags.max_stall_s}) {
     if (!std::isfinite(seconds)) {
       return absl::InvalidArgumentError(
-          "--drafter_deadline, --grace, --client_stall: must be finite numbers "
-          "of seconds");
+          "--drafter_deadline, --grace, --client_stall, --max_silence, "
+          "--max_stall: must be finite numbers of seconds");
     }
   }
   if (flags.rpc_threads < 0 || flags.rpc_threads > kMaxRpcThreads) {
@@ -124,6 +143,8 @@ absl::StatusOr<CoordinatorOptions> CheckFlags(const Flags& flags) {
   options.drafter_deadline = absl::Seconds(flags.drafter_deadline_s);
   options.grace = absl::Seconds(flags.grace_s);
   options.client_stall = absl::Seconds(flags.client_stall_s);
+  options.max_silence = absl::Seconds(flags.max_silence_s);
+  options.max_stall = absl::Seconds(flags.max_stall_s);
   options.speculation.patience = flags.patience_us == -1
                                      ? absl::InfiniteDuration()
                                      : absl::Microseconds(flags.patience_us);
@@ -133,6 +154,25 @@ absl::StatusOr<CoordinatorOptions> CheckFlags(const Flags& flags) {
   SPECWIRE_RETURN_IF_ERROR(CheckServerSecurity(
       options.security, options.listen, kCoordinatorCertificate));
   return options;
+}
+
+// Takes no new requests, and lets running ones end until the grace is over or
+// a second signal comes.
+void Drain(absl::Duration grace, Coordinator* coordinator) {
+  SPECWIRE_LOG(Info,
+               "draining: a signal asked for it; ",
+               coordinator->num_requests(),
+               " requests run, ",
+               absl::FormatDuration(grace),
+               " for them to end");
+  coordinator->Drain();
+  const SteadyClock clock;
+  const absl::Time deadline = clock.Now() + grace;
+  while (coordinator->num_requests() > 0 && clock.Now() < deadline) {
+    if (!WaitForShutdownSignal(kLookPeriod).has_value()) continue;
+    SPECWIRE_LOG(Info, "a second signal: what runs is ended now");
+    return;
+  }
 }
 
 absl::Status Serve(const CoordinatorOptions& options, int rpc_threads) {
@@ -159,15 +199,21 @@ absl::Status Serve(const CoordinatorOptions& options, int rpc_threads) {
                ", credit ",
                options.credit,
                ", grace ",
-               absl::FormatDuration(options.grace));
+               absl::FormatDuration(options.grace),
+               ", max_silence ",
+               absl::FormatDuration(options.max_silence),
+               ", max_stall ",
+               absl::FormatDuration(options.max_stall));
 
   WaitForShutdownSignal();
-  UnblockShutdownSignals();
+  Drain(options.grace, coordinator.get());
+  // Signals stay blocked: none of them makes this any quicker.
+  const EndWatchdog watchdog(kEndLimit);
   SPECWIRE_LOG(Info,
                "shutting down, ",
                coordinator->num_requests(),
                " requests are running");
-  if (const absl::Status ended = coordinator->Shutdown(options.grace);
+  if (const absl::Status ended = coordinator->Shutdown(absl::ZeroDuration());
       !ended.ok()) {
     // Handlers still use what the destructors would destroy.
     SPECWIRE_LOG(Error, "shutdown: ", ended.message());

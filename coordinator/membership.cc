@@ -23,6 +23,8 @@ constexpr int kProbeThreads = 16;
 constexpr size_t kMaxQueuedProbes = 4096;
 constexpr absl::Duration kFirstPause = absl::Milliseconds(100);
 constexpr absl::Duration kLongestPause = absl::Seconds(2);
+// Between two looks for nodes that are silent.
+constexpr absl::Duration kSilencePeriod = absl::Milliseconds(200);
 // A tokenizer that is larger is not taken.
 constexpr size_t kMaxTokenizerBytes = size_t{256} << 20;
 constexpr int kMaxDigestLength = 128;
@@ -82,7 +84,7 @@ class Membership::ProbeContext {
 Membership::Membership(const CoordinatorOptions& options,
                        Registry* registry,
                        ModelCatalog* catalog,
-                       std::function<void()> drafters_gained)
+                       MembershipEvents events)
     : options_(options),
       channel_options_(
           {.credentials = MakeChannelCredentials(options.security.tls),
@@ -90,11 +92,11 @@ Membership::Membership(const CoordinatorOptions& options,
            .api_key = {}}),
       registry_(registry),
       catalog_(catalog),
-      drafters_gained_(std::move(drafters_gained)),
+      events_(std::move(events)),
       timer_(std::make_unique<TimerThread>()),
       workers_(std::make_unique<WorkerPool>(
           "probe", kProbeThreads, kMaxQueuedProbes)) {
-  After(options_.report_interval, [this] { CheckSilence(); });
+  CheckSilence();
 }
 
 Membership::~Membership() {
@@ -138,7 +140,15 @@ bool Membership::OnLoad(const Registry::Registration& registration,
                         const NodeLoad& load) {
   const bool current = registry_->OnLoad(registration, load, absl::Now());
   TellOfDrafters();
+  TellOfSuspects();
   return current;
+}
+
+bool Membership::OnDraining(const Registry::Registration& registration,
+                            absl::string_view reason) {
+  // A node that has drained for another coordinator has not left this one.
+  return registry_->IsLatest(registration) &&
+         registry_->Drain(registration.node_id, reason).ok();
 }
 
 void Membership::Leave(const Registry::Registration& registration,
@@ -261,7 +271,9 @@ absl::Status Membership::ProbeDrafter(const NodeInfo& node,
 
 void Membership::CheckSilence() {
   registry_->CheckSilence(absl::Now());
-  After(options_.report_interval, [this] { CheckSilence(); });
+  TellOfSuspects();
+  After(std::min(options_.report_interval, kSilencePeriod),
+        [this] { CheckSilence(); });
 }
 
 void Membership::TellOfDrafters() {
@@ -271,7 +283,35 @@ void Membership::TellOfDrafters() {
     if (stopping_ || gained <= drafters_told_) return;
     drafters_told_ = gained;
   }
-  drafters_gained_();
+  events_.drafters_gained();
+}
+
+void Membership::TellOfSuspects() {
+  for (const Registry::Suspect& suspect : registry_->TakeSuspects()) {
+    {
+      MutexLock lock(&mutex_);
+      if (stopping_) return;
+      for (const auto& [call, node_id] : calls_) {
+        if (node_id == suspect.node_id) call->TryCancel();
+      }
+    }
+    events_.node_suspect(
+        suspect.node_id,
+        absl::UnavailableError(absl::StrCat("suspect: ", suspect.reason)));
+  }
+}
+
+Membership::CallGuard::CallGuard(const Membership* owner,
+                                 const std::string& node_id,
+                                 grpc::ClientContext* call)
+    : owner_(owner), call_(call) {
+  MutexLock lock(&owner_->mutex_);
+  owner_->calls_[call] = node_id;
+}
+
+Membership::CallGuard::~CallGuard() {
+  MutexLock lock(&owner_->mutex_);
+  owner_->calls_.erase(call_);
 }
 
 }  // namespace specwire::coordinator

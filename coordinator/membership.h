@@ -21,6 +21,15 @@
 
 namespace specwire::coordinator {
 
+// What membership tells others of. Called without locks, by any thread.
+struct MembershipEvents {
+  // A draft node has begun to take work.
+  std::function<void()> drafters_gained;
+  // A node does not answer, or gets nowhere: what runs on it goes on elsewhere.
+  std::function<void(const std::string& node_id, const absl::Status& why)>
+      node_suspect;
+};
+
 // Turns registrations into nodes that serve: calls each new node back, asks it
 // what it serves until it has answered, fills the catalogue, and watches for
 // silence. Owns the channels to the nodes.
@@ -30,11 +39,10 @@ namespace specwire::coordinator {
 // no callback runs.
 class Membership {
  public:
-  // `drafters_gained` is called when a draft node has begun to take work.
   Membership(const CoordinatorOptions& options,
              Registry* registry,
              ModelCatalog* catalog,
-             std::function<void()> drafters_gained);
+             MembershipEvents events);
   ~Membership();
   Membership(const Membership&) = delete;
   Membership& operator=(const Membership&) = delete;
@@ -43,12 +51,35 @@ class Membership {
   absl::StatusOr<Registry::Registration> Join(const NodeIdentity& identity);
   // See Registry::OnLoad.
   bool OnLoad(const Registry::Registration& registration, const NodeLoad& load);
+  // The node says that it drains. False if the registration is not its latest.
+  bool OnDraining(const Registry::Registration& registration,
+                  absl::string_view reason);
+  // See Registry::Drain.
+  absl::Status Drain(const std::string& node_id, absl::string_view reason) {
+    return registry_->Drain(node_id, reason);
+  }
   // The Join stream has ended.
   void Leave(const Registry::Registration& registration,
              absl::string_view reason);
 
   // The way to a node; null if it has left.
   std::shared_ptr<const NodeLink> Link(const std::string& node_id) const;
+
+  // While it lives, a call to a node is cancelled when the node becomes
+  // suspect: for calls that somebody waits for. Membership outlives it.
+  class CallGuard {
+   public:
+    CallGuard(const Membership* owner,
+              const std::string& node_id,
+              grpc::ClientContext* call);
+    ~CallGuard();
+    CallGuard(const CallGuard&) = delete;
+    CallGuard& operator=(const CallGuard&) = delete;
+
+   private:
+    const Membership* const owner_;
+    grpc::ClientContext* const call_;
+  };
 
  private:
   // Asks a node what it serves, on a worker; again later if that fails.
@@ -60,6 +91,7 @@ class Membership {
   void After(absl::Duration delay, absl::AnyInvocable<void()> callback);
   void CheckSilence();
   void TellOfDrafters();
+  void TellOfSuspects();
 
   // Makes a context that the destructor can cancel.
   class ProbeContext;
@@ -69,7 +101,7 @@ class Membership {
   const RpcChannelOptions channel_options_;
   Registry* const registry_;
   ModelCatalog* const catalog_;
-  const std::function<void()> drafters_gained_;
+  const MembershipEvents events_;
 
   // Taken before the registry's own lock where both are held.
   mutable Mutex mutex_;
@@ -81,6 +113,9 @@ class Membership {
   std::set<std::string> probing_ ABSL_GUARDED_BY(mutex_);
   std::set<grpc::ClientContext*> contexts_ ABSL_GUARDED_BY(mutex_);
   int64_t drafters_told_ ABSL_GUARDED_BY(mutex_) = 0;
+  // Guarded calls, with their nodes' ids.
+  mutable std::map<grpc::ClientContext*, std::string> calls_
+      ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<TimerThread> timer_;
   std::unique_ptr<WorkerPool> workers_;
 };

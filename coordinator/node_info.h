@@ -49,6 +49,8 @@ struct NodeLoad {
   int32_t num_waiting = 0;
   // Blocks that are kept for their prefixes only.
   int64_t kv_blocks_cached = 0;
+  // Its engine has something to do.
+  bool working = false;
 };
 
 // What a verifier serves.

@@ -55,6 +55,10 @@ absl::Status ValidateOptions(const CoordinatorOptions& options) {
     return absl::InvalidArgumentError(
         "max_silence: must be longer than report_interval");
   }
+  if (options.max_stall <= options.report_interval) {
+    return absl::InvalidArgumentError(
+        "max_stall: must be longer than report_interval");
+  }
   SPECWIRE_RETURN_IF_ERROR(
       CheckPositive("probe_deadline", options.probe_deadline));
   if (options.grace < absl::ZeroDuration()) {

@@ -48,9 +48,11 @@ struct CoordinatorOptions {
   int num_workers = 2;
 
   // Time between two load reports of a node.
-  absl::Duration report_interval = absl::Milliseconds(500);
-  // A node that has been silent for longer is suspect.
-  absl::Duration max_silence = absl::Seconds(3);
+  absl::Duration report_interval = absl::Milliseconds(250);
+  // A node that has been silent for longer, or has got nowhere for longer
+  // though it has work, is suspect: what runs on it goes on elsewhere.
+  absl::Duration max_silence = absl::Milliseconds(2500);
+  absl::Duration max_stall = absl::Milliseconds(1500);
   // For one attempt to ask a node what it serves.
   absl::Duration probe_deadline = absl::Seconds(10);
 

@@ -134,7 +134,7 @@ absl::StatusOr<Registry::Registration> Registry::Register(
   if (node == nullptr) {
     const std::string node_id =
         absl::StrCat(NodeRoleName(identity.role), "-", next_number_++);
-    node = &nodes_[node_id];
+    node = &nodes_.try_emplace(node_id, options_.longest_pause).first->second;
     node->info.node_id = node_id;
     node->age = next_number_;
     SPECWIRE_LOG(Info,
@@ -160,6 +160,14 @@ absl::StatusOr<Registry::Registration> Registry::Register(
       node->info.verifier.has_value() || node->info.drafter.has_value()};
 }
 
+bool Registry::IsLatest(const Registration& registration) const {
+  MutexLock lock(&mutex_);
+  const auto it = nodes_.find(registration.node_id);
+  return it != nodes_.end() &&
+         it->second.attachment == registration.attachment &&
+         it->second.info.state != NodeState::kGone;
+}
+
 bool Registry::OnLoad(const Registration& registration,
                       const NodeLoad& load,
                       absl::Time now) {
@@ -171,7 +179,17 @@ bool Registry::OnLoad(const Registration& registration,
   }
   node->info.load = load;
   node->last_heard = now;
-  if (node->info.state == NodeState::kSuspect) {
+  const absl::Duration stall =
+      node->progress.Observe(load.progress, load.working, now);
+  const bool suspect = node->info.state == NodeState::kSuspect;
+  if (stall > options_.max_stall && !suspect) {
+    SetState(node,
+             NodeState::kSuspect,
+             absl::StrCat("no progress for more than ",
+                          absl::FormatDuration(options_.max_stall),
+                          " though it has work"));
+    JudgeDrafters();
+  } else if (stall <= options_.max_stall && suspect) {
     Judge(node);
     JudgeDrafters();
   }
@@ -183,7 +201,11 @@ void Registry::OnDetached(const Registration& registration,
   MutexLock lock(&mutex_);
   Node* node = Find(registration.node_id);
   if (node == nullptr || node->attachment != registration.attachment) return;
-  SetState(node, NodeState::kGone, std::string(reason));
+  SetState(node,
+           NodeState::kGone,
+           node->drain_reason.has_value()
+               ? absl::StrCat("it has drained: ", *node->drain_reason)
+               : std::string(reason));
   JudgeDrafters();
   ForgetOldest();
 }
@@ -220,8 +242,11 @@ void Registry::OnProbeFailed(const std::string& node_id,
 
 void Registry::CheckSilence(absl::Time now) {
   MutexLock lock(&mutex_);
+  const absl::Duration pause = now - std::exchange(checked_, now);
   bool changed = false;
   for (auto& [id, node] : nodes_) {
+    // Who has stood still himself has heard nothing meanwhile.
+    if (pause > options_.longest_pause) node.last_heard = now;
     if (node.info.state == NodeState::kGone ||
         node.info.state == NodeState::kSuspect ||
         now - node.last_heard <= options_.max_silence) {
@@ -243,10 +268,30 @@ absl::Status Registry::Drain(const std::string& node_id,
   if (node == nullptr || node->info.state == NodeState::kGone) {
     return absl::NotFoundError(absl::StrCat("node: no '", node_id, "' here"));
   }
-  node->draining = true;
-  SetState(node, NodeState::kDraining, std::string(reason));
+  node->drain_reason = std::string(reason);
+  if (node->info.state != NodeState::kSuspect) Judge(node);
   JudgeDrafters();
   return absl::OkStatus();
+}
+
+absl::StatusOr<NodeInfo> Registry::FindLive(
+    absl::string_view name_or_id) const {
+  MutexLock lock(&mutex_);
+  const NodeInfo* found = nullptr;
+  for (const auto& [id, node] : nodes_) {
+    if (node.info.state == NodeState::kGone) continue;
+    // Names come first: ids look like names that people give.
+    if (node.info.identity.name == name_or_id) return node.info;
+    if (id == name_or_id) found = &node.info;
+  }
+  if (found != nullptr) return *found;
+  return absl::NotFoundError(absl::StrCat(
+      "node: no '", name_or_id.substr(0, kMaxNameLength), "' here"));
+}
+
+std::vector<Registry::Suspect> Registry::TakeSuspects() {
+  MutexLock lock(&mutex_);
+  return std::exchange(suspects_, {});
 }
 
 void Registry::SetState(Node* node, NodeState state, std::string reason) {
@@ -256,6 +301,9 @@ void Registry::SetState(Node* node, NodeState state, std::string reason) {
       state == NodeState::kServing && info.state != NodeState::kServing;
   info.state = state;
   info.reason = std::move(reason);
+  if (state == NodeState::kSuspect) {
+    suspects_.push_back({info.node_id, info.reason});
+  }
   if (begins_to_serve && info.identity.role == NodeRole::kDraft) {
     ++drafters_gained_;
   }
@@ -273,8 +321,8 @@ void Registry::SetState(Node* node, NodeState state, std::string reason) {
 
 void Registry::Judge(Node* node) {
   const NodeInfo& info = node->info;
-  if (node->draining) {
-    SetState(node, NodeState::kDraining, info.reason);
+  if (node->drain_reason.has_value()) {
+    SetState(node, NodeState::kDraining, *node->drain_reason);
     return;
   }
   if (!info.verifier.has_value() && !info.drafter.has_value()) {

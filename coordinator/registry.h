@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -14,13 +15,19 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "common/base/mutex.h"
+#include "common/base/progress_watch.h"
 #include "coordinator/node_info.h"
 
 namespace specwire::coordinator {
 
 struct RegistryOptions {
   // A node that has been silent for longer is suspect.
-  absl::Duration max_silence = absl::Seconds(3);
+  absl::Duration max_silence = absl::Milliseconds(2500);
+  // And so is one whose engine has got nowhere for longer though it has work.
+  absl::Duration max_stall = absl::Milliseconds(1500);
+  // Nobody has stood still because of a pause between two reports, or two calls
+  // of CheckSilence, that is longer than this.
+  absl::Duration longest_pause = absl::Seconds(1);
   // Nodes that have left and are still listed.
   size_t max_gone_nodes = 64;
 };
@@ -55,6 +62,8 @@ class Registry {
   // at another address has the name.
   absl::StatusOr<Registration> Register(const NodeIdentity& identity,
                                         absl::Time now);
+  // Whether no later Join stream has replaced this one, and it has not ended.
+  bool IsLatest(const Registration& registration) const;
   // A load report. False if the attachment is not the node's latest.
   bool OnLoad(const Registration& registration,
               const NodeLoad& load,
@@ -68,10 +77,21 @@ class Registry {
   // It could not be asked what it serves; it is asked again.
   void OnProbeFailed(const std::string& node_id, const absl::Status& status);
 
-  // Makes nodes suspect that have been silent for too long.
+  // Makes nodes suspect that have been silent for too long. To be called often:
+  // after a pause of its own it counts every node's silence from then on.
   void CheckSilence(absl::Time now);
+  // Nodes that have become suspect since the last call: what runs on them is to
+  // go on elsewhere.
+  struct Suspect {
+    std::string node_id;
+    std::string reason;
+  };
+  std::vector<Suspect> TakeSuspects();
   // Takes no new work until it has left. NOT_FOUND if there is no such node.
   absl::Status Drain(const std::string& node_id, absl::string_view reason);
+  // The node with this name, or else with this id, that has not left. NOT_FOUND
+  // if there is none.
+  absl::StatusOr<NodeInfo> FindLive(absl::string_view name_or_id) const;
 
   // A node that serves the model, not in `exclude`, with about the least work;
   // of several with as little, requests of the same `affinity` (a hash of what
@@ -141,12 +161,15 @@ class Registry {
 
  private:
   struct Node {
+    explicit Node(absl::Duration longest_pause) : progress(longest_pause) {}
+
     NodeInfo info;
     int64_t attachment = 0;
     int64_t age = 0;
     absl::Time last_heard;
-    // Drain() was called.
-    bool draining = false;
+    ProgressWatch progress;
+    // Set if Drain() was called.
+    std::optional<std::string> drain_reason = std::nullopt;
     // Reason of the latest failed probe.
     std::string probe_failure;
   };
@@ -171,6 +194,9 @@ class Registry {
   std::map<std::string, Node> nodes_ ABSL_GUARDED_BY(mutex_);
   int64_t next_number_ ABSL_GUARDED_BY(mutex_) = 1;
   int64_t drafters_gained_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::vector<Suspect> suspects_ ABSL_GUARDED_BY(mutex_);
+  // When CheckSilence was called last.
+  absl::Time checked_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
 };
 
 }  // namespace specwire::coordinator

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/draining.h"
 #include "common/base/status_macros.h"
 
 namespace specwire::coordinator {
@@ -333,7 +334,8 @@ std::vector<Action> RequestMachine::OnVerifierClosed(const absl::Status& status,
 void RequestMachine::MoveVerifier(const absl::Status& status,
                                   Actions* actions) {
   verifier_open_ = false;
-  ++verifiers_lost_;
+  // A node that drains was not killed by this request.
+  if (!IsDraining(status)) ++verifiers_lost_;
   if (verifiers_lost_ > params_.max_moves) {
     Finish(absl::UnavailableError(absl::StrCat("the request lost ",
                                                verifiers_lost_,

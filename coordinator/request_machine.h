@@ -231,7 +231,9 @@ class RequestMachine {
                                const PassTimes& times = {});
   // The stream ended, or could not be opened. UNAVAILABLE, INTERNAL, UNKNOWN,
   // ABORTED and CANCELLED move the request to another verifier, at most
-  // max_moves times; other codes fail it, and so does UNAVAILABLE before
+  // max_moves times, those with the mark of a node that drains
+  // (common/base/draining.h) not counted; other codes fail it, and so does
+  // UNAVAILABLE before
   // anything was opened
   // (`could_open` false: there is no verifier to try).
   std::vector<Action> OnVerifierClosed(const absl::Status& status,

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/draining.h"
 #include "common/base/logging.h"
 #include "common/base/status_macros.h"
 #include "common/rpc/convert.h"
@@ -146,6 +147,8 @@ absl::Status TakeEntries(const v1::ScoreTokensResponse& message,
 
 // Scores one window on one verifier.
 absl::Status ScoreOn(const NodeLink& link,
+                     const NodeInfo& node,
+                     const Membership* membership,
                      const CheckedScore& score,
                      const ScoreWindow& window,
                      const grpc::CallbackServerContext& context,
@@ -158,6 +161,8 @@ absl::Status ScoreOn(const NodeLink& link,
   // Ends with the caller's call: its cancellation and its deadline.
   const std::unique_ptr<grpc::ClientContext> call =
       grpc::ClientContext::FromCallbackServerContext(context);
+  // And with its node, should that hang.
+  const Membership::CallGuard guard(membership, node.node_id, call.get());
   const auto reader = link.verifier.ScoreTokens(call.get(), request);
   int next = window.first_target;
   absl::Status fault;
@@ -209,9 +214,11 @@ class Scorer {
                    "': ",
                    status.ToString());
       lost_.insert(node_.node_id);
-      if (static_cast<int>(lost_.size()) > kMaxMoves) {
+      // Who leaves in peace was not killed by this text.
+      if (!IsDraining(status)) ++num_lost_;
+      if (num_lost_ > kMaxMoves) {
         return absl::UnavailableError(absl::StrCat("the score lost ",
-                                                   lost_.size(),
+                                                   num_lost_,
                                                    " verifiers; the last: ",
                                                    status.ToString()));
       }
@@ -229,9 +236,15 @@ class Scorer {
                                   window.end - window.begin));
     const std::shared_ptr<const NodeLink> link =
         environment_.membership->Link(node_.node_id);
-    const absl::Status status =
-        link == nullptr ? absl::UnavailableError("it has left")
-                        : ScoreOn(*link, score_, window, context_, response_);
+    const absl::Status status = link == nullptr
+                                    ? absl::UnavailableError("it has left")
+                                    : ScoreOn(*link,
+                                              node_,
+                                              environment_.membership,
+                                              score_,
+                                              window,
+                                              context_,
+                                              response_);
     environment_.registry->Release(node_.node_id);
     return status;
   }
@@ -243,6 +256,7 @@ class Scorer {
   // The verifier of the latest attempt; no id: there was none.
   NodeInfo node_;
   std::set<std::string> lost_;
+  int num_lost_ = 0;
 };
 
 }  // namespace

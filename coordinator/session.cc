@@ -78,6 +78,13 @@ void Session::OnDrafterAvailable() {
   });
 }
 
+void Session::OnNodeSuspect(const std::string& node_id,
+                            const absl::Status& why) {
+  Post([this, node_id, why] {
+    for (const auto& choice : choices_) choice->OnNodeSuspect(node_id, why);
+  });
+}
+
 void Session::Start(absl::StatusOr<CheckedRequest> request) {
   // The client may have gone while the prompt was tokenized.
   if (ended_) return;

@@ -53,6 +53,8 @@ class Session final : public ChoiceHost {
   void Fail(const absl::Status& status);
   // A draft node has begun to take work.
   void OnDrafterAvailable();
+  // A node is taken for lost; see Choice.
+  void OnNodeSuspect(const std::string& node_id, const absl::Status& why);
   // Drops the client if it has taken nothing for longer than `limit` though
   // there was something to take.
   void CheckStall(absl::Time now, absl::Duration limit);

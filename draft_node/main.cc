@@ -24,6 +24,9 @@ namespace {
 struct Flags {
   DrafterOptions drafter;
   int64_t synthetic_delay_us = 0;
+  // For tests; see SyntheticHang.
+  int64_t hang_after = -1;
+  int64_t hang_ms = -1;
   int max_num_sequences = DrafterThreadOptions().max_num_sequences;
 };
 
@@ -70,6 +73,9 @@ void AddFlags(CLI::App* app, Flags* flags) {
                   flags->drafter.synthetic.vocab_size,
                   "synthetic: tokens in the vocabulary, as the verifier's")
       ->capture_default_str();
+  // An empty group: not in --help.
+  app->add_option("--synthetic_hang_after", flags->hang_after)->group("");
+  app->add_option("--synthetic_hang_ms", flags->hang_ms)->group("");
   app->add_option("--max_num_sequences",
                   flags->max_num_sequences,
                   "sequences at once; one more is refused")
@@ -89,6 +95,8 @@ absl::Status Serve(const Flags& flags, const NodeOptions& options) {
   drafter_options.engine.num_threads = options.num_threads;
   drafter_options.synthetic.delay =
       absl::Microseconds(flags.synthetic_delay_us);
+  drafter_options.synthetic.hang =
+      SyntheticHang::FromFlags(flags.hang_after, flags.hang_ms);
   SPECWIRE_ASSIGN_OR_RETURN(const std::unique_ptr<Drafter> drafter,
                             MakeDrafter(drafter_options));
   SPECWIRE_ASSIGN_OR_RETURN(const int64_t draft_token_ns,

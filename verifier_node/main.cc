@@ -39,9 +39,14 @@ struct SyntheticFlags {
   int64_t step_us = 0;
   int64_t row_us = 0;
   int vocab_size = kDefaultSyntheticVocab;
+  // For tests; see SyntheticHang.
+  int64_t hang_after = -1;
+  int64_t hang_ms = -1;
 };
 
 constexpr int kMaxQueuedSequences = 65536;
+constexpr double kDefaultGraceS = 30;
+constexpr double kMaxGraceS = 24 * 3600;
 // The draft model's KV cache is smaller than the target's by this: a model that
 // pays has fewer layers still.
 constexpr int64_t kPartForDrafts = 8;
@@ -56,6 +61,7 @@ struct Flags {
   // Empty: the default.
   std::string local_drafter;
   std::string local_draft_model;
+  double grace_s = kDefaultGraceS;
 };
 
 void AddSyntheticFlags(CLI::App* app, SyntheticFlags* flags) {
@@ -74,6 +80,9 @@ void AddSyntheticFlags(CLI::App* app, SyntheticFlags* flags) {
                   flags->vocab_size,
                   "synthetic: tokens in the vocabulary")
       ->capture_default_str();
+  // An empty group: not in --help.
+  app->add_option("--synthetic_hang_after", flags->hang_after)->group("");
+  app->add_option("--synthetic_hang_ms", flags->hang_ms)->group("");
 }
 
 void AddFlags(CLI::App* app, Flags* flags) {
@@ -112,6 +121,11 @@ void AddFlags(CLI::App* app, Flags* flags) {
   app->add_option("--local_draft_model",
                   flags->local_draft_model,
                   "the model's GGUF file for --local_drafter hybrid");
+  app->add_option("--grace",
+                  flags->grace_s,
+                  "seconds that running sequences have to end when the node "
+                  "drains; then they go on elsewhere")
+      ->capture_default_str();
 }
 
 bool IsSynthetic(const Flags& flags) {
@@ -185,6 +199,13 @@ absl::Status CheckFlags(const Flags& flags) {
                                                    " is not between 0 and ",
                                                    kMaxQueuedSequences));
   }
+  if (!(flags.grace_s >= 0 && flags.grace_s <= kMaxGraceS)) {
+    return absl::InvalidArgumentError(absl::StrCat("--grace: ",
+                                                   flags.grace_s,
+                                                   " is not between 0 and ",
+                                                   kMaxGraceS,
+                                                   " seconds"));
+  }
   return CheckMaxNumSequences(flags.max_num_sequences);
 }
 
@@ -208,7 +229,9 @@ absl::StatusOr<std::unique_ptr<Engine>> MakeEngine(
          .row_time = absl::Microseconds(flags.synthetic.row_us),
          .max_model_len = flags.engine.max_model_len,
          .kv_cache_mib = flags.engine.kv_cache_mib,
-         .served_model_name = flags.engine.served_model_name});
+         .served_model_name = flags.engine.served_model_name,
+         .hang = SyntheticHang::FromFlags(flags.synthetic.hang_after,
+                                          flags.synthetic.hang_ms)});
   }
   EngineOptions options = flags.engine;
   options.threads = std::move(threads);
@@ -307,6 +330,7 @@ absl::Status Serve(const Flags& flags, const NodeOptions& options) {
   parts.service = service.get();
   parts.metrics = &registry;
   SetThread(&thread, engine.get(), &parts);
+  parts.grace = absl::Seconds(flags.grace_s);
   return RunNode(options, parts);
 }
 

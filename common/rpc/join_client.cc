@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "common/base/logging.h"
 #include "common/base/random_id.h"
 #include "common/base/strand.h"
@@ -20,6 +21,7 @@ namespace {
 // What a coordinator may ask for is bounded, whatever it says.
 constexpr int32_t kMinReportIntervalMs = 10;
 constexpr int32_t kMaxReportIntervalMs = 60'000;
+constexpr int64_t kMaxGraceMs = 24 * 3'600'000;
 
 }  // namespace
 
@@ -48,6 +50,13 @@ class JoinClient::Link {
   }
 
   bool joined() const { return joined_; }
+
+  // The node has begun to drain.
+  void TellDraining() {
+    strand_->Post([this] {
+      if (joined_) SendDraining();
+    });
+  }
 
  private:
   // Outlives the link if the stream does: it holds the strand, which drops what
@@ -119,13 +128,24 @@ class JoinClient::Link {
                    " as ",
                    response.accepted().node_id());
       owner_->timer_->Cancel(timer_id_);
+      SendDraining();
       Report();
     } else if (response.has_drain()) {
       SPECWIRE_LOG(Info, "coordinator ", address_, " asks to drain");
-      if (owner_->drain_) {
-        owner_->drain_(absl::Milliseconds(response.drain().grace_ms()));
+      if (!owner_->drain_) return;
+      std::optional<absl::Duration> grace;
+      if (response.drain().has_grace_ms()) {
+        grace = absl::Milliseconds(
+            std::clamp(response.drain().grace_ms(), int64_t{0}, kMaxGraceMs));
       }
+      owner_->drain_(grace);
     }
+  }
+
+  // If the node drains.
+  void SendDraining() {
+    std::optional<v1::JoinRequest> request = owner_->DrainingMessage();
+    if (request.has_value()) sender_->Send(*std::move(request));
   }
 
   void Report() {
@@ -159,7 +179,10 @@ class JoinClient::Link {
                    "; trying again until it works");
     }
     last_problem_ = absl::StatusCodeToString(status.code());
-    joined_ = false;
+    if (joined_.exchange(false) && owner_->names_ != nullptr) {
+      // Where it was another may be by now, under another address.
+      owner_->names_->Hurry();
+    }
     sender_.reset();
     const absl::Duration delay = backoff_ * (1.0 - 0.5 * RandomUnit());
     backoff_ = std::min(backoff_ * 2, owner_->options_.max_backoff);
@@ -189,23 +212,93 @@ JoinClient::JoinClient(JoinClientOptions options,
       load_(std::move(load)),
       drain_(std::move(drain)),
       timer_(std::make_unique<TimerThread>()) {
-  for (const std::string& address : options_.coordinators) {
-    links_.push_back(std::make_unique<Link>(this, address));
+  NameWatchOptions names = options_.names;
+  for (const std::string& target : options_.coordinators) {
+    if (const std::optional<HostPort> name = NameOfTarget(target)) {
+      names.names.push_back(*name);
+    } else {
+      fixed_.insert(target);
+    }
   }
-  for (const auto& link : links_) link->Start();
+  if (!names.names.empty()) {
+    names_ = std::make_unique<NameWatch>(
+        std::move(names),
+        [this](const std::set<std::string>& found) { SetAddresses(found); });
+  }
+  SetAddresses({});
+  if (names_ != nullptr) names_->Start();
 }
 
 JoinClient::~JoinClient() { Stop(); }
 
+void JoinClient::SetAddresses(const std::set<std::string>& addresses) {
+  std::vector<std::unique_ptr<Link>> left;
+  {
+    MutexLock lock(&mutex_);
+    if (stopped_) return;
+    for (auto it = links_.begin(); it != links_.end();) {
+      if (addresses.contains(it->first) || fixed_.contains(it->first)) {
+        ++it;
+        continue;
+      }
+      SPECWIRE_LOG(Info,
+                   "leaving coordinator ",
+                   it->first,
+                   ": its name no longer has this address");
+      left.push_back(std::move(it->second));
+      it = links_.erase(it);
+    }
+    std::set<std::string> wanted = addresses;
+    wanted.insert(fixed_.begin(), fixed_.end());
+    for (const std::string& address : wanted) {
+      std::unique_ptr<Link>& link = links_[address];
+      if (link != nullptr) continue;
+      link = std::make_unique<Link>(this, address);
+      link->Start();
+    }
+  }
+  for (const auto& link : left) link->Stop();
+}
+
 int JoinClient::num_joined() const {
+  MutexLock lock(&mutex_);
   return static_cast<int>(
-      std::count_if(links_.begin(), links_.end(), [](const auto& link) {
-        return link->joined();
+      std::count_if(links_.begin(), links_.end(), [](const auto& entry) {
+        return entry.second->joined();
       }));
 }
 
+void JoinClient::TellDraining(absl::string_view reason, absl::Duration grace) {
+  {
+    MutexLock lock(&draining_mutex_);
+    draining_ = {std::string(reason), absl::Now() + grace};
+  }
+  MutexLock lock(&mutex_);
+  for (const auto& [address, link] : links_) link->TellDraining();
+}
+
+std::optional<v1::JoinRequest> JoinClient::DrainingMessage() const {
+  MutexLock lock(&draining_mutex_);
+  if (!draining_.has_value()) return std::nullopt;
+  v1::JoinRequest request;
+  v1::NodeDraining* const message = request.mutable_draining();
+  message->set_reason(draining_->reason);
+  message->set_grace_ms(
+      std::max(absl::ToInt64Milliseconds(draining_->deadline - absl::Now()),
+               int64_t{0}));
+  return request;
+}
+
 void JoinClient::Stop() {
-  for (const auto& link : links_) link->Stop();
+  std::map<std::string, std::unique_ptr<Link>> links;
+  {
+    MutexLock lock(&mutex_);
+    stopped_ = true;
+    links.swap(links_);
+  }
+  // Links call names_, so they end first; what it still says is ignored.
+  for (const auto& [address, link] : links) link->Stop();
+  names_.reset();
 }
 
 }  // namespace specwire

@@ -12,6 +12,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/end_watchdog.h"
 #include "common/base/host_port.h"
 #include "common/base/processors.h"
 #include "common/base/random_id.h"
@@ -21,6 +22,8 @@
 #include "common/metrics/http_server.h"
 #include "common/rpc/credentials.h"
 #include "common/rpc/join_client.h"
+#include "common/rpc/node_drain.h"
+#include "common/rpc/node_health.h"
 #include "common/rpc/server.h"
 
 namespace specwire {
@@ -29,8 +32,8 @@ namespace {
 constexpr int kMaxSequences = 4096;
 constexpr size_t kMaxNameBytes = 64;
 constexpr absl::Duration kShutdownGrace = absl::Seconds(2);
-// A piece of work that takes longer is a hang.
-constexpr absl::Duration kHang = absl::Seconds(60);
+// Longest pass included.
+constexpr absl::Duration kEndLimit = absl::Seconds(10);
 
 // Flags as they were given.
 struct NodeFlags {
@@ -79,12 +82,14 @@ absl::Status CheckAdvertise(const HostPort& listen,
                    " is no address to connect to"));
 }
 
-HealthReport Health(const NodeParts& parts) {
-  const bool healthy = parts.working_for() < kHang;
+HealthReport Health(const NodeParts& parts, const NodeHealth& health) {
   const v1::NodeLoad load = parts.load();
-  return {.healthy = healthy,
+  const absl::string_view status = health.draining()  ? "draining"
+                                   : health.healthy() ? "ok"
+                                                      : "no progress";
+  return {.healthy = health.healthy() && !health.draining(),
           .json = absl::StrCat("{\"status\":\"",
-                               healthy ? "ok" : "no progress",
+                               status,
                                "\",\"num_sequences\":",
                                load.num_sequences(),
                                ",\"progress\":",
@@ -120,14 +125,17 @@ absl::StatusOr<JoinClientOptions> JoinOptions(const NodeOptions& options,
 }
 
 absl::StatusOr<std::unique_ptr<HttpServer>> StartMetrics(
-    const NodeOptions& options, const NodeParts& parts) {
+    const NodeOptions& options,
+    const NodeParts& parts,
+    const NodeHealth& health) {
   if (options.metrics.empty()) return nullptr;
   HttpServerOptions http;
   http.listen = options.metrics;
   http.num_threads = 2;
   auto server = std::make_unique<HttpServer>(http);
-  AddMetricsRoutes(
-      server.get(), parts.metrics, [&parts] { return Health(parts); });
+  AddMetricsRoutes(server.get(), parts.metrics, [&parts, &health] {
+    return Health(parts, health);
+  });
   SPECWIRE_RETURN_IF_ERROR(server->Start());
   std::cout << "metrics on " << server->address() << std::endl;
   return server;
@@ -136,7 +144,9 @@ absl::StatusOr<std::unique_ptr<HttpServer>> StartMetrics(
 void AddNodeFlags(CLI::App* app, NodeFlags* flags) {
   app->add_option("--coordinator",
                   flags->coordinator,
-                  "HOST:PORT of the coordinator, or several, by commas")
+                  "HOST:PORT of the coordinator, or several, by commas; "
+                  "dns:///HOST:PORT stands for all addresses of a name, which "
+                  "is looked up every few seconds")
       ->required();
   app->add_option("--listen",
                   flags->listen,
@@ -170,7 +180,7 @@ absl::StatusOr<NodeOptions> CheckNodeFlags(const NodeFlags& flags,
   NodeOptions options;
   SPECWIRE_ASSIGN_OR_RETURN(
       options.coordinators,
-      ParseAddressList(flags.coordinator, "--coordinator"));
+      ParseTargetList(flags.coordinator, "--coordinator"));
   SPECWIRE_ASSIGN_OR_RETURN(const HostPort listen,
                             ParseHostPort(flags.listen, "--listen"));
   SPECWIRE_RETURN_IF_ERROR(CheckAdvertise(listen, flags.advertise));
@@ -206,6 +216,34 @@ absl::StatusOr<NodeOptions> CheckNodeFlags(const NodeFlags& flags,
                             ? flags.num_threads
                             : std::min(UsableProcessors(), kMaxThreads);
   return options;
+}
+
+// Takes no new streams, and lets those that run end while there is time.
+void Drain(const NodeParts& parts,
+           const std::string& reason,
+           NodeDrain* drain,
+           NodeHealth* health,
+           JoinClient* join) {
+  SPECWIRE_LOG(Info,
+               "draining: ",
+               reason,
+               "; ",
+               parts.load().num_sequences(),
+               " sequences run, ",
+               absl::FormatDuration(drain->left()),
+               " for them to end");
+  health->SetDraining();
+  parts.drain();
+  join->TellDraining(reason, drain->left());
+  // There is nothing to wait for where the engine hangs.
+  const auto idle = [&] {
+    return parts.load().num_sequences() == 0 || !health->healthy();
+  };
+  if (!drain->WaitIdle(idle)) {
+    SPECWIRE_LOG(Info,
+                 parts.load().num_sequences(),
+                 " sequences have not ended: they go on elsewhere");
+  }
 }
 
 }  // namespace
@@ -316,11 +354,11 @@ absl::Status RunNode(const NodeOptions& options, const NodeParts& parts) {
   }
   SPECWIRE_ASSIGN_OR_RETURN(const std::unique_ptr<RpcServer> server,
                             RpcServer::Start(server_options, {parts.service}));
-  server->SetServing(parts.service_name, true);
+  NodeHealth health(server.get(), parts.service_name, parts.load);
   // For whoever started us with port 0.
   std::cout << "listening on " << server->address() << std::endl;
   SPECWIRE_ASSIGN_OR_RETURN(const std::unique_ptr<HttpServer> metrics,
-                            StartMetrics(options, parts));
+                            StartMetrics(options, parts, health));
   SPECWIRE_ASSIGN_OR_RETURN(JoinClientOptions join_options,
                             JoinOptions(options, parts, *server));
   SPECWIRE_LOG(Info,
@@ -331,16 +369,20 @@ absl::Status RunNode(const NodeOptions& options, const NodeParts& parts) {
                join_options.registration.address(),
                ", ",
                DescribeSecurity(options.security));
-  JoinClient join(std::move(join_options), parts.load, [](absl::Duration) {
-    SPECWIRE_LOG(Info, "a coordinator sends no new work: draining");
-  });
+  NodeDrain drain(parts.grace.value_or(absl::ZeroDuration()));
+  JoinClient join(std::move(join_options),
+                  parts.load,
+                  [&](std::optional<absl::Duration> grace) {
+                    drain.Ask(parts.grace.has_value() ? grace : std::nullopt);
+                  });
 
-  WaitForShutdownSignal();
-  UnblockShutdownSignals();
+  const std::string reason = drain.Wait();
+  Drain(parts, reason, &drain, &health, &join);
   SPECWIRE_LOG(Info, "shutting down");
-  join.Stop();
-  server->SetServing(parts.service_name, false);
+  // Signals stay blocked: none of them makes this any quicker.
+  const EndWatchdog watchdog(kEndLimit);
   parts.stop();
+  join.Stop();
   const absl::Status ended = server->Shutdown(kShutdownGrace);
   if (metrics != nullptr) metrics->Stop();
   if (!ended.ok()) {

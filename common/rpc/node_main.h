@@ -30,7 +30,7 @@ namespace specwire {
 
 // What the flags that every node has mean, checked.
 struct NodeOptions {
-  // HOST:PORT of each coordinator.
+  // HOST:PORT of each coordinator, or dns:///HOST:PORT.
   std::vector<std::string> coordinators;
   std::string listen;
   // HOST:PORT that coordinators are told; port 0 stands for the one that is
@@ -93,8 +93,12 @@ struct NodeParts {
   const MetricsRegistry* metrics = nullptr;
   // Called often, from any thread.
   std::function<v1::NodeLoad()> load;
-  // How long the node's thread has been at one piece of work.
-  std::function<absl::Duration()> working_for;
+  // How long running sequences have to end when the node drains, unless who
+  // asks for it says otherwise. Nothing: they are ended at once, whatever is
+  // said, because it costs them nothing to go on elsewhere.
+  std::optional<absl::Duration> grace;
+  // From then on new streams are refused; those that are open go on.
+  std::function<void()> drain;
   // Ends all streams; new ones are refused from then on.
   std::function<void()> stop;
 };
@@ -112,9 +116,10 @@ void SetThread(Thread* thread, const Cache* cache, NodeParts* parts) {
     load.set_kv_blocks_total(cache->kv_blocks_total());
     load.set_kv_blocks_cached(cache->kv_blocks_cached());
     load.set_progress(thread->progress());
+    load.set_working(thread->worker()->working());
     return load;
   };
-  parts->working_for = [thread] { return thread->worker()->working_for(); };
+  parts->drain = [thread] { thread->worker()->Drain(); };
   parts->stop = [thread] { thread->Stop(); };
 }
 
@@ -133,10 +138,11 @@ void AddKvCacheGauge(const Cache* cache, MetricsRegistry* registry) {
 // Whether --max_num_sequences is in range; INVALID_ARGUMENT if not.
 absl::Status CheckMaxNumSequences(int max_num_sequences);
 
-// Serves, joins the coordinators and returns OK after SIGINT or SIGTERM, when
-// everything has ended. UNAVAILABLE if an address is taken. The first line on
-// standard output tells the address: "listening on HOST:PORT".
-// REQUIRES: called by NodeProgram::serve.
+// Serves and joins the coordinators until a signal or a coordinator asks it to
+// drain; returns OK when everything has ended. A part that hangs then ends the
+// process with exit code 1. UNAVAILABLE if an address is taken. The first line
+// on standard output tells the address: "listening on HOST:PORT". REQUIRES:
+// called by NodeProgram::serve.
 absl::Status RunNode(const NodeOptions& options, const NodeParts& parts);
 
 }  // namespace specwire

@@ -3,7 +3,10 @@
 // Nodes come, go and come back, over real gRPC.
 
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -240,14 +243,107 @@ TEST(MembershipTest, SilentNodeIsSuspectAndComesBack) {
   EXPECT_EQ(FindNode(&cluster, "v").load().num_sequences(), 3);
 }
 
-TEST(MembershipTest, DrainIsNotServedYet) {
+grpc::Status Drain(InProcessCluster* cluster,
+                   const std::string& node,
+                   std::optional<int64_t> grace_ms,
+                   v1::Node* drained = nullptr) {
+  grpc::ClientContext context;
+  v1::DrainNodeRequest request;
+  request.set_node(node);
+  if (grace_ms.has_value()) request.set_grace_ms(*grace_ms);
+  v1::DrainNodeResponse response;
+  const grpc::Status status =
+      cluster->cluster()->DrainNode(&context, request, &response);
+  if (drained != nullptr) *drained = response.node();
+  return status;
+}
+
+TEST(MembershipTest, DrainNodePassesOnTheGrace) {
   InProcessCluster cluster(QuickOptions());
-  grpc::ClientContext drain;
-  v1::DrainNodeResponse drained;
-  EXPECT_EQ(cluster.cluster()
-                ->DrainNode(&drain, v1::DrainNodeRequest(), &drained)
-                .error_code(),
-            grpc::StatusCode::UNIMPLEMENTED);
+  RawJoin join(&cluster);
+  join.Register("v");
+  v1::JoinResponse response;
+  ASSERT_TRUE(join.Read(&response));
+  v1::Node drained;
+  ASSERT_TRUE(Drain(&cluster, "v", 1500, &drained).ok());
+  EXPECT_EQ(drained.registration().name(), "v");
+  EXPECT_EQ(drained.state(), v1::NODE_STATE_DRAINING);
+  EXPECT_THAT(drained.reason(), HasSubstr("operator"));
+  ASSERT_TRUE(join.Read(&response));
+  EXPECT_EQ(response.drain().grace_ms(), 1500);
+  // By its id, and without a grace.
+  ASSERT_TRUE(Drain(&cluster, drained.node_id(), std::nullopt).ok());
+  ASSERT_TRUE(join.Read(&response));
+  EXPECT_TRUE(response.has_drain());
+  EXPECT_FALSE(response.drain().has_grace_ms());
+}
+
+TEST(MembershipTest, DrainNodeRefusesWhatIsNotThere) {
+  InProcessCluster cluster(QuickOptions());
+  cluster.AddVerifier();
+  ASSERT_TRUE(cluster.WaitServing(1, 0));
+  const grpc::Status unknown = Drain(&cluster, "nobody", std::nullopt);
+  EXPECT_EQ(unknown.error_code(), grpc::StatusCode::NOT_FOUND);
+  EXPECT_THAT(unknown.error_message(), HasSubstr("nobody"));
+  for (const int64_t grace_ms : {int64_t{-1}, int64_t{86'400'001}}) {
+    const grpc::Status status = Drain(&cluster, "verifier-1", grace_ms);
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+    EXPECT_THAT(status.error_message(), HasSubstr("grace_ms"));
+  }
+  EXPECT_EQ(FindNode(&cluster, "verifier-1").state(), v1::NODE_STATE_SERVING);
+}
+
+TEST(MembershipTest, ANodeThatSaysSoDrains) {
+  InProcessCluster cluster(QuickOptions());
+  RawJoin join(&cluster);
+  join.Register("v");
+  v1::JoinRequest request;
+  request.mutable_draining()->set_reason("a signal\n");
+  request.mutable_draining()->set_grace_ms(30'000);
+  ASSERT_TRUE(join.Write(request));
+  ASSERT_TRUE(WaitState(&cluster, "v", v1::NODE_STATE_DRAINING));
+  EXPECT_THAT(FindNode(&cluster, "v").reason(), HasSubstr("a signal?; 30s"));
+}
+
+TEST(MembershipTest, AHungVerifierIsSuspectAndItsSequencesGoOnElsewhere) {
+  CoordinatorOptions options = QuickOptions();
+  options.max_stall = absl::Milliseconds(500);
+  InProcessCluster cluster(options);
+  FakeVerifier* hung = cluster.AddVerifier({.name = "hung", .hang_after = 20});
+  ASSERT_TRUE(cluster.WaitServing(1, 0));
+  bool second = false;
+  const GenerateResult result =
+      cluster.Generate(GreedyRequest("hello", 60), [&](const auto&) {
+        // Only now, so that the request began on the other one.
+        if (!std::exchange(second, true))
+          cluster.AddVerifier({.name = "sound"});
+        return true;
+      });
+  ASSERT_TRUE(result.status.ok()) << result.status;
+  EXPECT_EQ(result.fault, "");
+  EXPECT_EQ(
+      result.token_ids,
+      FakeModel().Complete(std::vector<int32_t>{'h', 'e', 'l', 'l', 'o'}, 60));
+  EXPECT_EQ(cluster.Metric("specwire_request_migrations_total"), 1);
+  EXPECT_TRUE(hung->hangs());
+  EXPECT_EQ(FindNode(&cluster, "hung").state(), v1::NODE_STATE_SUSPECT);
+  EXPECT_THAT(FindNode(&cluster, "hung").reason(), HasSubstr("no progress"));
+  EXPECT_TRUE(Eventually([&] { return hung->num_open() == 0; }));
+  // It gets on again.
+  hung->Wake();
+  EXPECT_TRUE(WaitState(&cluster, "hung", v1::NODE_STATE_SERVING));
+}
+
+TEST(MembershipTest, AHungVerifierAloneEndsItsSequencesInTime) {
+  CoordinatorOptions options = QuickOptions();
+  options.max_stall = absl::Milliseconds(500);
+  InProcessCluster cluster(options);
+  cluster.AddVerifier({.hang_after = 20});
+  ASSERT_TRUE(cluster.WaitServing(1, 0));
+  const GenerateResult result = cluster.Generate(GreedyRequest("hello", 60));
+  EXPECT_EQ(result.status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(result.status.message()), HasSubstr("no progress"));
+  EXPECT_GE(result.token_ids.size(), 20u);
 }
 
 }  // namespace

@@ -80,8 +80,9 @@ class RegistryTest : public ::testing::Test {
     return Node(registration.node_id).state;
   }
 
-  Registry registry_{
-      RegistryOptions{.max_silence = absl::Seconds(3), .max_gone_nodes = 4}};
+  Registry registry_{RegistryOptions{.max_silence = absl::Seconds(3),
+                                     .max_stall = absl::Seconds(2),
+                                     .max_gone_nodes = 4}};
 };
 
 TEST_F(RegistryTest, RefusesBadIdentitiesByField) {
@@ -200,6 +201,92 @@ TEST_F(RegistryTest, SilentNodeIsSuspectUntilItReports) {
   EXPECT_EQ(State(verifier), NodeState::kServing);
 }
 
+TEST_F(RegistryTest, ANodeWithWorkThatGetsNowhereIsSuspectUntilItGetsOn) {
+  const auto verifier = JoinVerifier("v", 1, Verifier("d"));
+  absl::Time now = kStart;
+  const auto report = [&](int64_t progress, bool working) {
+    now += absl::Milliseconds(500);
+    NodeLoad load;
+    load.progress = progress;
+    load.working = working;
+    EXPECT_TRUE(registry_.OnLoad(verifier, load, now));
+    return State(verifier);
+  };
+  // An idle one is in order, however long; so is one that gets on slowly.
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(report(5, false), NodeState::kServing);
+  for (int i = 0; i < 20; ++i) {
+    EXPECT_EQ(report(6 + i / 4, true), NodeState::kServing);
+  }
+  EXPECT_THAT(registry_.TakeSuspects(), IsEmpty());
+  EXPECT_EQ(report(99, true), NodeState::kServing);
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(report(99, true), NodeState::kServing);
+  EXPECT_EQ(report(99, true), NodeState::kSuspect);
+  EXPECT_EQ(report(99, true), NodeState::kSuspect);
+  EXPECT_THAT(Node(verifier.node_id).reason, HasSubstr("no progress"));
+  EXPECT_FALSE(registry_.AcquireVerifier("d", {}).ok());
+  // Told once.
+  const auto suspects = registry_.TakeSuspects();
+  ASSERT_EQ(suspects.size(), 1u);
+  EXPECT_EQ(suspects[0].node_id, verifier.node_id);
+  EXPECT_THAT(suspects[0].reason, HasSubstr("no progress"));
+  EXPECT_THAT(registry_.TakeSuspects(), IsEmpty());
+  EXPECT_EQ(report(100, true), NodeState::kServing);
+}
+
+TEST_F(RegistryTest, APauseBetweenReportsIsNoStall) {
+  const auto verifier = JoinVerifier("v", 1, Verifier("d"));
+  NodeLoad load;
+  load.progress = 5;
+  load.working = true;
+  // Of a node, or a coordinator, that stood still as a whole.
+  for (int i = 0; i < 10; ++i) {
+    registry_.OnLoad(verifier, load, kStart + i * absl::Milliseconds(1500));
+    EXPECT_EQ(State(verifier), NodeState::kServing);
+  }
+}
+
+TEST_F(RegistryTest, AStallOfTheCoordinatorItselfMakesNobodySuspect) {
+  const auto verifier = JoinVerifier("v", 1, Verifier("d"));
+  absl::Time now = kStart;
+  registry_.CheckSilence(now);
+  now += absl::Seconds(20);
+  registry_.CheckSilence(now);
+  EXPECT_EQ(State(verifier), NodeState::kServing);
+  // From then on silence counts again.
+  for (int i = 0; i < 15; ++i) {
+    now += absl::Milliseconds(200);
+    registry_.CheckSilence(now);
+    EXPECT_EQ(State(verifier), NodeState::kServing);
+  }
+  registry_.CheckSilence(now + absl::Milliseconds(200));
+  EXPECT_EQ(State(verifier), NodeState::kSuspect);
+  EXPECT_EQ(registry_.TakeSuspects().size(), 1u);
+}
+
+TEST_F(RegistryTest, ADrainingNodeThatWasSuspectStillDrains) {
+  const auto verifier = JoinVerifier("v", 1, Verifier("d"));
+  EXPECT_TRUE(registry_.Drain(verifier.node_id, "an operator wants it").ok());
+  registry_.CheckSilence(kStart + absl::Seconds(4));
+  EXPECT_EQ(State(verifier), NodeState::kSuspect);
+  registry_.OnLoad(verifier, {}, kStart + absl::Seconds(5));
+  EXPECT_EQ(State(verifier), NodeState::kDraining);
+  EXPECT_EQ(Node(verifier.node_id).reason, "an operator wants it");
+}
+
+TEST_F(RegistryTest, FindsLiveNodesByIdAndName) {
+  const auto first = JoinVerifier("v", 1, Verifier("d"));
+  EXPECT_EQ(registry_.FindLive("v")->node_id, first.node_id);
+  EXPECT_EQ(registry_.FindLive(first.node_id)->identity.name, "v");
+  // Names come first.
+  const auto second = JoinVerifier(first.node_id, 2, Verifier("d"));
+  EXPECT_EQ(registry_.FindLive(first.node_id)->node_id, second.node_id);
+  EXPECT_TRUE(registry_.IsLatest(first));
+  registry_.OnDetached(first, "lost");
+  EXPECT_FALSE(registry_.IsLatest(first));
+  EXPECT_EQ(registry_.FindLive("v").status().code(),
+            absl::StatusCode::kNotFound);
+}
+
 TEST_F(RegistryTest, DrainedNodeTakesNoWorkUntilItHasLeft) {
   const auto verifier = JoinVerifier("v", 1, Verifier("d"));
   EXPECT_TRUE(registry_.Drain(verifier.node_id, "an operator wants it").ok());
@@ -209,6 +296,8 @@ TEST_F(RegistryTest, DrainedNodeTakesNoWorkUntilItHasLeft) {
   EXPECT_EQ(State(verifier), NodeState::kDraining);
   registry_.OnDetached(verifier, "it has left");
   EXPECT_EQ(State(verifier), NodeState::kGone);
+  EXPECT_EQ(Node(verifier.node_id).reason,
+            "it has drained: an operator wants it");
   EXPECT_EQ(registry_.Drain(verifier.node_id, "again").code(),
             absl::StatusCode::kNotFound);
 }

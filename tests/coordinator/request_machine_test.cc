@@ -14,6 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/base/draining.h"
 
 namespace specwire::coordinator {
 namespace {
@@ -172,6 +173,7 @@ RequestMachine MakeStarted(const RequestParams& params = Params()) {
 }
 
 const absl::Status kCrash = absl::UnavailableError("crashed");
+const absl::Status kDrained = DrainingError("leaving");
 
 // --- Start. ---
 
@@ -612,6 +614,18 @@ TEST(RequestMachineTest, MovesAtMostSoManyTimes) {
               ElementsAre("CloseDrafter 1",
                           "FinishRequest error UNAVAILABLE: the request lost 3 "
                           "verifiers; the last: UNAVAILABLE: crashed"));
+}
+
+TEST(RequestMachineTest, MovesFromNodesThatDrainAreNotCounted) {
+  RequestMachine machine = MakeStarted();
+  for (int i = 0; i < 10; ++i) {
+    EXPECT_THAT(Text(machine.OnVerifierClosed(kDrained, true)).front(),
+                StartsWith("OpenVerifier"));
+  }
+  machine.OnVerifierClosed(kCrash, true);
+  machine.OnVerifierClosed(kCrash, true);
+  EXPECT_THAT(Text(machine.OnVerifierClosed(kCrash, true)).back(),
+              StartsWith("FinishRequest error"));
 }
 
 TEST(RequestMachineTest, FailsWithTheReasonIfThereIsNoVerifier) {

@@ -39,7 +39,7 @@ std::unique_ptr<JoinClient> Join(const std::vector<std::string>& coordinators,
                                  const std::string& name,
                                  v1::NodeRole role,
                                  const std::string& address,
-                                 std::function<int()> num_sequences) {
+                                 JoinClient::LoadCallback load) {
   if (coordinators.empty()) return nullptr;
   JoinClientOptions options;
   options.coordinators = coordinators;
@@ -48,14 +48,13 @@ std::unique_ptr<JoinClient> Join(const std::vector<std::string>& coordinators,
   options.registration.set_address(address);
   options.registration.set_incarnation_id(RandomHexId());
   options.registration.set_pid(1);
-  return std::make_unique<JoinClient>(
-      options,
-      [num_sequences = std::move(num_sequences)] {
-        v1::NodeLoad load;
-        load.set_num_sequences(num_sequences());
-        return load;
-      },
-      nullptr);
+  return std::make_unique<JoinClient>(options, std::move(load), nullptr);
+}
+
+v1::NodeLoad LoadOf(int num_sequences) {
+  v1::NodeLoad load;
+  load.set_num_sequences(num_sequences);
+  return load;
 }
 
 absl::Duration Patience(int64_t us) {
@@ -185,10 +184,21 @@ FakeVerifier::FakeVerifier(FakeVerifierOptions options)
                options_.name,
                v1::NODE_ROLE_VERIFIER,
                server_->address(),
-               [this] { return num_open(); });
+               [this] {
+                 v1::NodeLoad load = LoadOf(num_open());
+                 load.set_progress(num_committed_);
+                 load.set_working(hangs_);
+                 return load;
+               });
 }
 
 FakeVerifier::~FakeVerifier() { Kill(); }
+
+void FakeVerifier::Wake() {
+  MutexLock lock(&mutex_);
+  woken_ = true;
+  wake_.NotifyAll();
+}
 
 int FakeVerifier::num_open() const {
   MutexLock lock(&mutex_);
@@ -319,6 +329,13 @@ void FakeVerifier::Run() {
   MutexLock lock(&mutex_);
   while (!stopping_) {
     changed_ = false;
+    if (options_.hang_after.has_value() && !woken_ &&
+        num_committed_ >= *options_.hang_after) {
+      hangs_ = true;
+      while (!stopping_ && !woken_) wake_.Wait(&mutex_);
+      hangs_ = false;
+      continue;
+    }
     absl::Time next = absl::InfiniteFuture();
     for (const std::shared_ptr<Sequence>& sequence : sequences_) {
       next = std::min(next, Advance(sequence.get()));
@@ -479,7 +496,7 @@ FakeDrafter::FakeDrafter(FakeDrafterOptions options)
                options_.name,
                v1::NODE_ROLE_DRAFT,
                server_->address(),
-               [this] { return num_open_.load(); });
+               [this] { return LoadOf(num_open_); });
 }
 
 FakeDrafter::~FakeDrafter() { Kill(); }

@@ -78,6 +78,9 @@ struct FakeVerifierOptions {
   // If not empty it looks drafts up for itself, and says that this drafter
   // does.
   std::string local_drafter = "";
+  // Once it has committed so many tokens its engine hangs, until Wake(), while
+  // it goes on to report.
+  std::optional<int64_t> hang_after = std::nullopt;
 };
 
 // A verifier node. Thread safety: any thread.
@@ -93,6 +96,8 @@ class FakeVerifier final : public v1::VerifierService::CallbackService {
   int64_t num_committed() const { return num_committed_; }
   // As if the process were killed: streams and membership end at once.
   void Kill();
+  bool hangs() const { return hangs_; }
+  void Wake();
 
   grpc::ServerWriteReactor<v1::GetModelResponse>* GetModel(
       grpc::CallbackServerContext* context,
@@ -118,10 +123,12 @@ class FakeVerifier final : public v1::VerifierService::CallbackService {
   std::atomic<int> num_opened_ = 0;
   std::atomic<int> failing_probes_;
   std::atomic<int64_t> num_committed_ = 0;
+  std::atomic<bool> hangs_ = false;
   mutable Mutex mutex_;
   CondVar wake_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   bool changed_ ABSL_GUARDED_BY(mutex_) = false;
+  bool woken_ ABSL_GUARDED_BY(mutex_) = false;
   std::list<std::shared_ptr<Sequence>> sequences_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<RpcServer> server_;
   std::unique_ptr<JoinClient> join_;

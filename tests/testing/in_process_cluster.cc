@@ -20,6 +20,7 @@ InProcessCluster::~InProcessCluster() = default;
 coordinator::CoordinatorOptions InProcessCluster::PatientOptions() {
   coordinator::CoordinatorOptions options;
   options.max_silence = absl::Seconds(60);
+  options.max_stall = absl::Seconds(60);
   return options;
 }
 

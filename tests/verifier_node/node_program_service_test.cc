@@ -19,7 +19,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "common/base/draining.h"
 #include "common/rpc/channel.h"
+#include "common/rpc/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "specwire/v1/draft.grpc.pb.h"
@@ -156,6 +158,9 @@ INSTANTIATE_TEST_SUITE_P(
         Failure{TinyVerifier({"--listen=nonsense"}), 2, "--listen"},
         Failure{TinyVerifier({"--listen=0.0.0.0:0"}), 2, "--advertise"},
         Failure{TinyVerifier({"--name=two words"}), 2, "--name"},
+        Failure{TinyVerifier({"--grace=-1"}), 2, "--grace"},
+        Failure{
+            TinyVerifier({"--coordinator=dns:///nowhere"}), 2, "--coordinator"},
         Failure{TinyVerifier({"--log_level=loud"}), 2, "--log_level"},
         Failure{TinyVerifier({"--unknown=1"}), 2, "--unknown"}));
 
@@ -203,7 +208,7 @@ INSTANTIATE_TEST_SUITE_P(
                 "/nowhere/x.gguf"}));
 
 TEST(NodeProgramTest, VerifierServesUntilItIsTold) {
-  ChildProcess node(TinyVerifier({"--metrics=127.0.0.1:0"}));
+  ChildProcess node(TinyVerifier({"--metrics=127.0.0.1:0", "--grace=0"}));
   const std::string address = Address(node.ReadLine(), "listening on ");
   const std::string metrics = Address(node.ReadLine(), "metrics on ");
   const auto stub = v1::VerifierService::NewStub(MakeChannel(address));
@@ -233,6 +238,33 @@ TEST(NodeProgramTest, VerifierServesUntilItIsTold) {
   const grpc::Status status = client.Drain();
   EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE);
   EXPECT_EQ(status.error_message(), "shutting down");
+  EXPECT_EQ(node.Wait(), 0);
+}
+
+TEST(NodeProgramTest, ADrainingVerifierFinishesWhatItHasAndRefusesMore) {
+  ChildProcess node(TinyVerifier({"--metrics=127.0.0.1:0"}));
+  const std::string address = Address(node.ReadLine(), "listening on ");
+  const std::string metrics = Address(node.ReadLine(), "metrics on ");
+  const auto stub = v1::VerifierService::NewStub(MakeChannel(address));
+  verifier::DecodeClient client(stub.get());
+  // It waits for a draft until it is told not to.
+  client.Send(verifier::OpenRequest({10, 20, 30}, 50, -1));
+  ASSERT_TRUE(verifier::WaitUntil([&] {
+    return HttpGet(metrics, "/health").find("\"num_sequences\":1") !=
+           std::string::npos;
+  }));
+  node.Signal(SIGTERM);
+  ASSERT_TRUE(verifier::WaitUntil([&] {
+    const std::string health = HttpGet(metrics, "/health");
+    return health.find("503") != std::string::npos &&
+           health.find("\"draining\"") != std::string::npos;
+  }));
+  verifier::DecodeClient late(stub.get());
+  late.Send(verifier::OpenRequest({10, 20, 30}, 50, 0));
+  EXPECT_TRUE(IsDraining(FromGrpcStatus(late.Drain())));
+  client.Send(verifier::TuneRequest(0, std::nullopt));
+  EXPECT_TRUE(client.Drain().ok());
+  EXPECT_EQ(client.tokens().size(), 50u);
   EXPECT_EQ(node.Wait(), 0);
 }
 

@@ -2,19 +2,27 @@
 #include "common/rpc/join_client.h"
 
 #include <atomic>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/base/mutex.h"
 #include "common/rpc/server.h"
 #include "common/rpc/server_stream.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "specwire/v1/cluster.grpc.pb.h"
 #include "tests/common/rpc/stream_test_util.h"
 
 namespace specwire {
 namespace {
+
+using ::testing::ElementsAre;
 
 using Sender = std::shared_ptr<ServerSender<v1::JoinResponse>>;
 
@@ -48,14 +56,23 @@ class FakeCoordinator {
     monitor_.Update([&] { copy = registrations_; });
     return copy;
   }
+  bool AwaitDrainings(size_t count) {
+    return monitor_.Await([&] { return drainings_.size() >= count; });
+  }
+  std::vector<v1::NodeDraining> drainings() {
+    std::vector<v1::NodeDraining> copy;
+    monitor_.Update([&] { copy = drainings_; });
+    return copy;
+  }
   std::vector<v1::NodeLoad> loads() {
     std::vector<v1::NodeLoad> copy;
     monitor_.Update([&] { copy = loads_; });
     return copy;
   }
-  void Drain(int64_t grace_ms) {
+  void Drain(std::optional<int64_t> grace_ms) {
     v1::JoinResponse response;
-    response.mutable_drain()->set_grace_ms(grace_ms);
+    v1::DrainCommand* const drain = response.mutable_drain();
+    if (grace_ms.has_value()) drain->set_grace_ms(*grace_ms);
     sender_->Send(response);
   }
   void EndStream(absl::Status status) { sender_->Finish(std::move(status)); }
@@ -76,6 +93,8 @@ class FakeCoordinator {
         owner_->sender_ = sender_;
         if (message.has_registration()) {
           owner_->registrations_.push_back(message.registration());
+        } else if (message.has_draining()) {
+          owner_->drainings_.push_back(message.draining());
         } else {
           owner_->loads_.push_back(message.load());
         }
@@ -111,6 +130,7 @@ class FakeCoordinator {
   Sender sender_;
   std::vector<v1::NodeRegistration> registrations_;
   std::vector<v1::NodeLoad> loads_;
+  std::vector<v1::NodeDraining> drainings_;
   int num_closed_ = 0;
   // Last: its calls use all of the above.
   std::unique_ptr<RpcServer> server_;
@@ -204,14 +224,159 @@ TEST(JoinClientTest, JoinsEveryCoordinatorThatIsThere) {
 TEST(JoinClientTest, PassesOnADrain) {
   FakeCoordinator coordinator;
   Monitor monitor;
-  absl::Duration grace;
-  JoinClient client(
-      Options({coordinator.address()}), SomeLoad, [&](absl::Duration told) {
-        monitor.Update([&] { grace = told; });
-      });
+  std::vector<std::optional<absl::Duration>> graces;
+  JoinClient client(Options({coordinator.address()}),
+                    SomeLoad,
+                    [&](std::optional<absl::Duration> grace) {
+                      monitor.Update([&] { graces.push_back(grace); });
+                    });
   ASSERT_TRUE(coordinator.AwaitLoads(1));
   coordinator.Drain(1500);
-  EXPECT_TRUE(monitor.Await([&] { return grace == absl::Milliseconds(1500); }));
+  coordinator.Drain(std::nullopt);
+  coordinator.Drain(-7);
+  EXPECT_TRUE(monitor.Await([&] { return graces.size() == 3; }));
+  EXPECT_THAT(
+      graces,
+      ElementsAre(
+          absl::Milliseconds(1500), std::nullopt, absl::ZeroDuration()));
+}
+
+TEST(JoinClientTest, TellsAllCoordinatorsThatTheNodeDrains) {
+  FakeCoordinator first;
+  const std::string later_address = FreeAddress();
+  JoinClient client(
+      Options({first.address(), later_address}), SomeLoad, nullptr);
+  ASSERT_TRUE(first.AwaitLoads(1));
+  client.TellDraining("a signal", absl::Seconds(30));
+  ASSERT_TRUE(first.AwaitDrainings(1));
+  EXPECT_EQ(first.drainings()[0].reason(), "a signal");
+  EXPECT_GT(first.drainings()[0].grace_ms(), 20'000);
+  EXPECT_LE(first.drainings()[0].grace_ms(), 30'000);
+  // It is a member all the while.
+  const size_t reported = first.loads().size();
+  EXPECT_TRUE(first.AwaitLoads(reported + 2));
+  FakeCoordinator later(later_address);
+  EXPECT_TRUE(later.AwaitDrainings(1));
+}
+
+bool Eventually(const std::function<bool()>& condition) {
+  const absl::Time deadline = absl::Now() + kTestTimeout;
+  while (!condition()) {
+    if (absl::Now() > deadline) return false;
+    absl::SleepFor(absl::Milliseconds(2));
+  }
+  return true;
+}
+
+// Names that are in no DNS.
+class FakeNames {
+ public:
+  void Set(absl::StatusOr<std::vector<std::string>> addresses) {
+    MutexLock lock(&mutex_);
+    addresses_ = std::move(addresses);
+  }
+  absl::StatusOr<std::vector<std::string>> Resolve(const HostPort& name) {
+    EXPECT_EQ(name.ToString(), "coordinators.test:7070");
+    MutexLock lock(&mutex_);
+    ++num_asked_;
+    return addresses_;
+  }
+  int num_asked() {
+    MutexLock lock(&mutex_);
+    return num_asked_;
+  }
+
+ private:
+  Mutex mutex_;
+  absl::StatusOr<std::vector<std::string>> addresses_ =
+      absl::UnavailableError("not yet");
+  int num_asked_ = 0;
+};
+
+JoinClientOptions NameOptions(FakeNames* names) {
+  JoinClientOptions options = Options({"dns:///coordinators.test:7070"});
+  options.names.period = absl::Milliseconds(20);
+  options.names.least_pause = absl::Milliseconds(5);
+  options.names.keep = absl::ZeroDuration();
+  options.names.resolve = [names](const HostPort& name) {
+    return names->Resolve(name);
+  };
+  return options;
+}
+
+TEST(JoinClientTest, JoinsAndLeavesTheAddressesThatANameHas) {
+  FakeCoordinator first;
+  FakeCoordinator second;
+  FakeNames names;
+  JoinClient client(NameOptions(&names), SomeLoad, nullptr);
+  const auto asked_again = [&] {
+    const int before = names.num_asked();
+    return Eventually([&] { return names.num_asked() >= before + 2; });
+  };
+  ASSERT_TRUE(asked_again());
+  EXPECT_EQ(client.num_joined(), 0);
+  names.Set(std::vector<std::string>{first.address()});
+  ASSERT_TRUE(first.AwaitLoads(1));
+  names.Set(std::vector<std::string>{first.address(), second.address()});
+  ASSERT_TRUE(second.AwaitLoads(1));
+  EXPECT_EQ(client.num_joined(), 2);
+  // A name that cannot be looked up keeps what it had.
+  names.Set(absl::UnavailableError("the name server is down"));
+  ASSERT_TRUE(asked_again());
+  EXPECT_EQ(client.num_joined(), 2);
+  names.Set(std::vector<std::string>{second.address()});
+  EXPECT_TRUE(first.AwaitClosed(1));
+  const size_t reported = second.loads().size();
+  EXPECT_TRUE(second.AwaitLoads(reported + 2));
+  EXPECT_EQ(client.num_joined(), 1);
+  EXPECT_EQ(second.registrations().size(), 1u);
+}
+
+TEST(JoinClientTest, LooksANameUpAtOnceWhenACoordinatorIsLost) {
+  auto first = std::make_unique<FakeCoordinator>();
+  FakeCoordinator second;
+  FakeNames names;
+  names.Set(std::vector<std::string>{first->address()});
+  JoinClientOptions options = NameOptions(&names);
+  options.names.period = absl::Hours(1);
+  JoinClient client(options, SomeLoad, nullptr);
+  ASSERT_TRUE(first->AwaitLoads(1));
+  names.Set(std::vector<std::string>{second.address()});
+  first.reset();
+  EXPECT_TRUE(second.AwaitLoads(1));
+}
+
+TEST(JoinClientTest, AnAddressMayBeMissingFromAnAnswerForAWhile) {
+  FakeCoordinator first;
+  FakeCoordinator second;
+  FakeNames names;
+  names.Set(std::vector<std::string>{first.address()});
+  JoinClientOptions options = NameOptions(&names);
+  options.names.keep = absl::Hours(1);
+  JoinClient client(options, SomeLoad, nullptr);
+  ASSERT_TRUE(first.AwaitLoads(1));
+  names.Set(std::vector<std::string>{second.address()});
+  ASSERT_TRUE(second.AwaitLoads(1));
+  EXPECT_EQ(client.num_joined(), 2);
+}
+
+TEST(JoinClientTest, DoesNotWaitForALookUpThatHangs) {
+  auto hung = std::make_shared<Monitor>();
+  auto released = std::make_shared<bool>(false);
+  auto asked = std::make_shared<bool>(false);
+  JoinClientOptions options = Options({"dns:///coordinators.test:7070"});
+  options.names.resolve = [=](const HostPort&) {
+    hung->Update([&] { *asked = true; });
+    hung->Await([&] { return *released; });
+    return absl::StatusOr<std::vector<std::string>>(
+        std::vector<std::string>{"127.0.0.1:1"});
+  };
+  auto client = std::make_unique<JoinClient>(options, SomeLoad, nullptr);
+  ASSERT_TRUE(hung->Await([&] { return *asked; }));
+  const absl::Time start = absl::Now();
+  client.reset();
+  EXPECT_LT(absl::Now() - start, absl::Seconds(5));
+  hung->Update([&] { *released = true; });
 }
 
 TEST(JoinClientTest, GivesUpOnACoordinatorThatDoesNotAnswer) {
