@@ -30,6 +30,7 @@ void AddChatCommand(CLI::App* app, Runner* runner);
 void AddScoreCommand(CLI::App* app, Runner* runner);
 void AddTokenizeCommand(CLI::App* app, Runner* runner);
 void AddNodesCommand(CLI::App* app, Runner* runner);
+void AddDrainCommand(CLI::App* app, Runner* runner);
 void AddStatsCommand(CLI::App* app, Runner* runner);
 void AddBenchCommand(CLI::App* app, Runner* runner);
 

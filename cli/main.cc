@@ -34,6 +34,7 @@ int Main(int argc, char** argv) {
   AddScoreCommand(&app, &runner);
   AddTokenizeCommand(&app, &runner);
   AddNodesCommand(&app, &runner);
+  AddDrainCommand(&app, &runner);
   AddStatsCommand(&app, &runner);
   AddBenchCommand(&app, &runner);
 

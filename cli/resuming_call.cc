@@ -10,6 +10,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "cli/interrupt.h"
+#include "common/base/draining.h"
+#include "common/rpc/status.h"
 
 namespace specwire::cli {
 namespace {
@@ -176,6 +178,15 @@ bool ResumingCall::MayGoOn(const GenerateOutcome& outcome) {
        code == grpc::StatusCode::NOT_FOUND ||
        code == grpc::StatusCode::RESOURCE_EXHAUSTED)) {
     return true;
+  }
+  // Nothing is lost where a coordinator drains: another is there, or comes.
+  if (IsDraining(FromGrpcStatus(outcome.status))) return true;
+  // Nothing has begun: whoever else is there may have the nodes that this one
+  // has not, or not yet.
+  if (!begun_ && code == grpc::StatusCode::UNAVAILABLE &&
+      addresses_.size() > 1) {
+    return static_cast<size_t>(++num_losses_) <=
+           kMaxLossesPerAddress * addresses_.size();
   }
   if (code != grpc::StatusCode::UNAVAILABLE &&
       code != grpc::StatusCode::UNKNOWN &&
