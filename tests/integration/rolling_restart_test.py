@@ -7,6 +7,7 @@ SPECWIRE_TEST_MINUTES, or --minutes M, says for how long (default: 40 s).
 
 import json
 import os
+import subprocess
 import sys
 import tempfile
 import threading
@@ -51,7 +52,11 @@ class Load(threading.Thread):
         call = self.number
         while not self.stop.is_set():
             request = self.requests[call % len(self.requests)]
-            self.call(self.clients[(call // 2) % len(self.clients)], request)
+            client = self.clients[(call // 2) % len(self.clients)]
+            try:
+                self.call(client, request)
+            except subprocess.TimeoutExpired as hung:
+                self.faults.append(f"hung: {hung}")
             call += 1
 
     def call(self, client, request):
