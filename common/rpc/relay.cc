@@ -12,6 +12,7 @@ namespace specwire {
 namespace {
 
 constexpr absl::Duration kLongestDelay = absl::Seconds(60);
+constexpr int64_t kMaxRate = 1'000'000'000'000;
 
 absl::Status CheckConditions(const LinkConditions& conditions) {
   for (const absl::Duration time : {conditions.delay, conditions.jitter}) {
@@ -22,6 +23,20 @@ absl::Status CheckConditions(const LinkConditions& conditions) {
                        "], not ",
                        absl::FormatDuration(time)));
     }
+  }
+  if (conditions.rate < 0 || conditions.rate > kMaxRate) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "rate must be in [0, ", kMaxRate, "], not ", conditions.rate));
+  }
+  // NaN is out of range too.
+  if (!(conditions.flip_rate >= 0 && conditions.flip_rate <= 1)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "flip_rate must be in [0, 1], not ", conditions.flip_rate));
+  }
+  if (conditions.cut_after.value_or(0) < 0 ||
+      conditions.flip_at.value_or(0) < 0) {
+    return absl::InvalidArgumentError(
+        "cut_after and flip_at must not be negative");
   }
   return absl::OkStatus();
 }
@@ -52,6 +67,8 @@ const std::string& Relay::address() const { return loop_->address(); }
 int64_t Relay::num_accepted() const { return loop_->num_accepted(); }
 
 int64_t Relay::num_open() const { return loop_->num_open(); }
+
+int64_t Relay::num_flips() const { return loop_->num_flips(); }
 
 absl::Status Relay::SetTarget(const std::string& target) {
   SPECWIRE_ASSIGN_OR_RETURN(const SocketAddress address,

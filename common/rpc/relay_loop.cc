@@ -14,9 +14,10 @@ namespace specwire {
 RelayLoop::Connection::Connection(const LinkConditions* forward_conditions,
                                   const LinkConditions* backward_conditions,
                                   size_t buffer_bytes,
-                                  uint64_t seed)
-    : forward(forward_conditions, buffer_bytes, 2 * seed),
-      backward(backward_conditions, buffer_bytes, 2 * seed + 1) {
+                                  uint64_t seed,
+                                  std::atomic<int64_t>* num_flips)
+    : forward(forward_conditions, buffer_bytes, 2 * seed, num_flips),
+      backward(backward_conditions, buffer_bytes, 2 * seed + 1, num_flips) {
   client.connection = server.connection = this;
   client.outgoing = server.incoming = &forward;
   client.incoming = server.outgoing = &backward;
@@ -41,8 +42,9 @@ absl::StatusOr<std::unique_ptr<RelayLoop>> RelayLoop::Open(
 
 RelayLoop::~RelayLoop() {
   for (const auto& [connection, _] : connections_) {
-    close(connection->client.fd);
-    close(connection->server.fd);
+    for (const Endpoint* end : {&connection->client, &connection->server}) {
+      if (end->fd >= 0) close(end->fd);
+    }
   }
   if (listener_.fd >= 0) close(listener_.fd);
 }
@@ -126,7 +128,8 @@ void RelayLoop::Accept() {
     auto made = std::make_unique<Connection>(&settings_.forward,
                                              &settings_.backward,
                                              options_.buffer_bytes,
-                                             options_.seed + number);
+                                             options_.seed + number,
+                                             &num_flips_);
     Connection* const connection = made.get();
     connections_.emplace(connection, std::move(made));
     connection->client.fd = fd;
@@ -144,13 +147,13 @@ void RelayLoop::Accept() {
 void RelayLoop::OnEvent(Endpoint* endpoint, uint32_t events) {
   if (endpoint == &listener_) return Accept();
   Connection* const connection = endpoint->connection;
-  if (connection->over) return;
+  if (connection->over || endpoint->fd < 0) return;
   int error = 0;
   socklen_t length = sizeof(error);
   if ((events & EPOLLERR) != 0 &&
       (getsockopt(endpoint->fd, SOL_SOCKET, SO_ERROR, &error, &length) != 0 ||
        error != 0)) {
-    return Cut(connection, /*reset=*/true);
+    return OnBroken(endpoint);
   }
   if ((events & EPOLLOUT) != 0) {
     connection->connecting =
@@ -160,14 +163,29 @@ void RelayLoop::OnEvent(Endpoint* endpoint, uint32_t events) {
   if ((events & (EPOLLIN | EPOLLHUP)) != 0 &&
       endpoint->outgoing->wants_bytes() &&
       !endpoint->outgoing->Read(endpoint->fd, buffer_.data())) {
-    return Cut(connection, /*reset=*/true);
+    return OnBroken(endpoint);
   }
+  Serve(connection, RelayNowNs());
+}
+
+void RelayLoop::OnBroken(Endpoint* endpoint) {
+  Connection* const connection = endpoint->connection;
+  if (!endpoint->outgoing->loses()) return Cut(connection, /*reset=*/true);
+  endpoint->outgoing->LoseSender();
+  endpoint->incoming->LoseReceiver();
+  connection->connecting =
+      connection->connecting && endpoint != &connection->server;
+  poller_.Watch(endpoint, 0);
+  CloseSocket(endpoint->fd, /*reset=*/false);
+  endpoint->fd = -1;
   Serve(connection, RelayNowNs());
 }
 
 void RelayLoop::Serve(Connection* connection, int64_t now_ns) {
   Endpoint* const client = &connection->client;
   Endpoint* const server = &connection->server;
+  connection->forward.Settle();
+  connection->backward.Settle();
   if (!connection->backward.Deliver(client->fd, now_ns) ||
       (!connection->connecting &&
        !connection->forward.Deliver(server->fd, now_ns))) {
@@ -177,6 +195,7 @@ void RelayLoop::Serve(Connection* connection, int64_t now_ns) {
     return Cut(connection, /*reset=*/false);
   }
   for (Endpoint* endpoint : {client, server}) {
+    if (endpoint->fd < 0) continue;
     const bool connecting = endpoint == server && connection->connecting;
     uint32_t events = 0;
     if (!connecting && endpoint->outgoing->wants_bytes()) events |= EPOLLIN;

@@ -37,6 +37,7 @@ class RelayLoop {
   const std::string& address() const { return address_; }
   int64_t num_accepted() const { return num_accepted_; }
   int64_t num_open() const { return num_open_; }
+  int64_t num_flips() const { return num_flips_; }
 
   void SetTarget(const SocketAddress& target);
   void SetConditions(const LinkConditions& forward,
@@ -58,7 +59,8 @@ class RelayLoop {
     Connection(const LinkConditions* forward_conditions,
                const LinkConditions* backward_conditions,
                size_t buffer_bytes,
-               uint64_t seed);
+               uint64_t seed,
+               std::atomic<int64_t>* num_flips);
 
     // When there is something to deliver.
     int64_t due_ns() const;
@@ -87,6 +89,9 @@ class RelayLoop {
   void TakeSettings();
   void Accept();
   void OnEvent(Endpoint* endpoint, uint32_t events);
+  // The connection is broken at this end: cuts it, or lets it seem to live
+  // where the other end is not to know.
+  void OnBroken(Endpoint* endpoint);
   // Delivers what is due on both ways and notes what comes next.
   void Serve(Connection* connection, int64_t now_ns);
   void WatchListener();
@@ -100,6 +105,7 @@ class RelayLoop {
   std::atomic<bool> stopping_ = false;
   std::atomic<int64_t> num_accepted_ = 0;
   std::atomic<int64_t> num_open_ = 0;
+  std::atomic<int64_t> num_flips_ = 0;
 
   Mutex mutex_;
   Settings wanted_ ABSL_GUARDED_BY(mutex_);

@@ -14,7 +14,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <cmath>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <random>
 #include <string>
@@ -334,6 +336,172 @@ TEST_F(RelayTest, AStalledLinkGoesOnWhereItStopped) {
   EXPECT_EQ(server.Receive(1), "b");
 }
 
+TEST_F(RelayTest, ARateSpreadsBytesOverTime) {
+  using Clock = std::chrono::steady_clock;
+  StartRelay();
+  SetConditions({.rate = 100000}, {});
+  const auto [client, server] = Connect();
+  const std::string bytes = RandomBytes(20000, 6);
+  const auto start = Clock::now();
+  client.Send(bytes);
+  EXPECT_TRUE(server.Receive(bytes.size()) == bytes);
+  EXPECT_GE(Clock::now() - start, std::chrono::milliseconds(200));
+  // The other way is as fast as ever.
+  SetConditions({.rate = 100}, {});
+  client.Send(bytes);
+  server.Send("b");
+  EXPECT_EQ(client.Receive(1), "b");
+  EXPECT_FALSE(server.IsReadable(50));
+}
+
+TEST_F(RelayTest, AHalfCloseEndsOneWayBehindWhatWasUnderWay) {
+  StartRelay();
+  SetConditions({.delay = absl::Milliseconds(20)}, {});
+  const auto [client, server] = Connect();
+  client.Send("before");
+  server.Send("x");
+  EXPECT_EQ(client.Receive(1), "x");
+  SetConditions({.delay = absl::Milliseconds(20), .ended = true}, {});
+  EXPECT_EQ(server.ReceiveAll(), "before");
+  // The sender does not know, and the other way goes on.
+  client.Send("after");
+  server.Send("answer");
+  EXPECT_EQ(client.Receive(6), "answer");
+  EXPECT_EQ(relay_->num_open(), 1);
+  // What has ended stays so.
+  SetConditions({}, {});
+  client.Send("again");
+  EXPECT_EQ(server.Receive(1), "");
+}
+
+TEST_F(RelayTest, ABlackholeSwallowsOneWayForGood) {
+  StartRelay();
+  const auto [client, server] = Connect();
+  client.Send("a");
+  EXPECT_EQ(server.Receive(1), "a");
+  SetConditions({.blackhole = true}, {});
+  client.Send("lost");
+  server.Send("b");
+  EXPECT_EQ(client.Receive(1), "b");
+  EXPECT_FALSE(server.IsReadable(50));
+  // Behind a gap nothing may pass; a new connection is sound.
+  SetConditions({}, {});
+  client.Send("c");
+  EXPECT_FALSE(server.IsReadable(50));
+  const auto [later, its_server] = Connect();
+  later.Send("d");
+  EXPECT_EQ(its_server.Receive(1), "d");
+}
+
+TEST_F(RelayTest, ABlackholeTellsNobodyThatAnEndHasGone) {
+  StartRelay();
+  SetConditions({.blackhole = true}, {.blackhole = true});
+  auto [client, server] = Connect();
+  client.Send("question");
+  client.EndSending();
+  EXPECT_FALSE(server.IsReadable(50));
+  // A reset is no news either.
+  server.Send("unread");
+  const linger at_once = {1, 0};
+  setsockopt(client.fd(), SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
+  client = Socket();
+  EXPECT_FALSE(server.IsReadable(50));
+  server.Send("into the void");
+  EXPECT_EQ(relay_->num_open(), 1);
+  // Nothing is held for ever.
+  server = Socket();
+  for (int i = 0; i < 1000 && relay_->num_open() > 0; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  EXPECT_EQ(relay_->num_open(), 0);
+}
+
+TEST_F(RelayTest, ABlackholeAcceptsAndNeverAnswers) {
+  StartRelay();
+  SetConditions({.blackhole = true}, {.blackhole = true});
+  const Socket client = Dial(relay_->address());
+  client.Send("hello");
+  EXPECT_FALSE(client.IsReadable(50));
+}
+
+TEST_F(RelayTest, CutsBehindTheByteThatItWasToldTo) {
+  StartRelay();
+  SetConditions({.cut_after = 5}, {});
+  const auto [client, server] = Connect();
+  client.Send("abc");
+  EXPECT_EQ(server.Receive(3), "abc");
+  server.Send("x");
+  EXPECT_EQ(client.Receive(1), "x");
+  client.Send("defg");
+  EXPECT_EQ(server.Receive(2), "de");
+  char byte = 0;
+  EXPECT_EQ(recv(server.fd(), &byte, 1, 0), -1);
+  EXPECT_EQ(errno, ECONNRESET);
+  ASSERT_TRUE(client.IsReadable(10000));
+  EXPECT_EQ(recv(client.fd(), &byte, 1, 0), -1);
+}
+
+TEST_F(RelayTest, ResetsWhatIsConnectedAndWhoeverComes) {
+  StartRelay();
+  const auto [client, server] = Connect();
+  client.Send("a");
+  EXPECT_EQ(server.Receive(1), "a");
+  SetConditions({}, {.cut_after = 0});
+  for (const Socket* end : {&client, &server}) {
+    ASSERT_TRUE(end->IsReadable(10000));
+    char byte = 0;
+    EXPECT_EQ(recv(end->fd(), &byte, 1, 0), -1);
+    EXPECT_EQ(errno, ECONNRESET);
+  }
+  const Socket later = Dial(relay_->address());
+  EXPECT_TRUE(later.IsReadable(10000));
+  EXPECT_EQ(later.Receive(1), "");
+}
+
+TEST_F(RelayTest, FlipsOneBitOfTheByteThatItWasToldTo) {
+  StartRelay();
+  SetConditions({}, {.flip_at = 4});
+  const auto [client, server] = Connect();
+  const std::string bytes = "0123456789";
+  server.Send(bytes.substr(0, 3));
+  EXPECT_EQ(client.Receive(3), "012");
+  server.Send(bytes.substr(3));
+  const std::string rest = client.Receive(7);
+  ASSERT_EQ(rest.size(), size_t{7});
+  EXPECT_EQ(rest.substr(0, 1) + rest.substr(2), "356789");
+  const auto difference = static_cast<unsigned char>(rest[1] ^ '4');
+  EXPECT_EQ(__builtin_popcount(difference), 1);
+  client.Send(bytes);
+  EXPECT_EQ(server.Receive(10), bytes);
+  EXPECT_EQ(relay_->num_flips(), 1);
+}
+
+TEST_F(RelayTest, FlipsAtTheGivenRateAndAgainWithTheSameSeed) {
+  constexpr size_t kBytes = 200000;
+  constexpr double kRate = 0.01;
+  std::string damaged[2];
+  for (std::string& bytes : damaged) {
+    RelayOptions options;
+    options.seed = 8;
+    StartRelay(options);
+    SetConditions({.flip_rate = kRate}, {});
+    const auto [client, server] = Connect();
+    std::thread sender([&, &from = client] {
+      from.Send(std::string(kBytes, '\0'));
+      from.EndSending();
+    });
+    bytes = server.ReceiveAll();
+    sender.join();
+    ASSERT_EQ(bytes.size(), kBytes);
+    const auto num_flips = static_cast<double>(relay_->num_flips());
+    EXPECT_NEAR(num_flips, kBytes * kRate, 6 * std::sqrt(kBytes * kRate));
+    EXPECT_EQ(kBytes - static_cast<size_t>(
+                           std::count(bytes.begin(), bytes.end(), '\0')),
+              static_cast<size_t>(relay_->num_flips()));
+  }
+  EXPECT_TRUE(damaged[0] == damaged[1]);
+}
+
 TEST_F(RelayTest, ItsEndCutsWhatIsConnected) {
   StartRelay();
   SetConditions({.delay = absl::Seconds(60)}, {});
@@ -359,6 +527,15 @@ TEST_F(RelayTest, RefusesWhatItCannotDo) {
       relay_->SetConditions({.delay = absl::Seconds(61)}, {})));
   EXPECT_TRUE(absl::IsInvalidArgument(
       relay_->SetConditions({}, {.jitter = absl::Seconds(-1)})));
+  for (const LinkConditions& bad :
+       {LinkConditions{.rate = -1},
+        LinkConditions{.cut_after = -1},
+        LinkConditions{.flip_rate = 1.1},
+        LinkConditions{.flip_rate = std::numeric_limits<double>::quiet_NaN()},
+        LinkConditions{.flip_at = -1}}) {
+    EXPECT_TRUE(absl::IsInvalidArgument(relay_->SetConditions(bad, {})));
+    EXPECT_TRUE(absl::IsInvalidArgument(relay_->SetConditions({}, bad)));
+  }
   EXPECT_TRUE(absl::IsInvalidArgument(relay_->SetTarget("127.0.0.1")));
 }
 
