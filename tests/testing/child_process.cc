@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/testing/child_process.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -20,7 +21,9 @@ ChildProcess::ChildProcess(
   }
   argv.push_back(nullptr);
   int ends[2];
-  if (errors_ == nullptr || pipe(ends) != 0) std::abort();
+  // Close-on-exec: a child that another thread starts meanwhile must not keep
+  // this one's output open.
+  if (errors_ == nullptr || pipe2(ends, O_CLOEXEC) != 0) std::abort();
   pid_ = fork();
   if (pid_ < 0) std::abort();
   if (pid_ == 0) {
