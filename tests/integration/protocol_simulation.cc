@@ -11,9 +11,33 @@
 
 namespace specwire::simulation {
 
-coordinator::RequestParams Simulation::MakeParams(const Settings& settings) {
+Simulation::Simulation(const Options& options,
+                       int life,
+                       std::vector<int32_t> resumed)
+    : broken_(options.broken),
+      rng_(options.seed),
+      settings_(DrawSettings(&rng_, broken_)),
+      machine_(MakeParams(settings_, resumed), MakeJudge()),
+      num_resumed_(static_cast<int>(resumed.size())),
+      client_(resumed),
+      judged_(std::move(resumed)) {
+  // A stop token is not asked about.
+  if (settings_.stops && !judged_.empty() && judged_.back() == kToyStop) {
+    judged_.pop_back();
+  }
+  for (int i = 0; i < life; ++i) rng_ = Rng(rng_.Next());
+}
+
+coordinator::RequestParams Simulation::MakeParams(
+    const Settings& settings, const std::vector<int32_t>& resumed) {
   coordinator::RequestParams params;
   params.prompt = {0, 1, 2};
+  params.resumed = resumed;
+  if (settings.stops && !resumed.empty() && resumed.back() == kToyStop) {
+    params.resumed_stop = kToyStop;
+  } else if (settings.stop_text && EndsWithToyStopText(resumed)) {
+    params.resumed_stop_text = true;
+  }
   params.max_tokens = settings.max_tokens;
   if (settings.stops) {
     params.stop_token_ids = {kToyStop};
@@ -50,10 +74,13 @@ void Simulation::Send(Link link, int stream, std::function<void()> what) {
   int64_t& last = last_delivery_[{link, stream}];
   last = std::max(now_ + Delay(), last);
   const bool drafter = link == kToCoordinatorD || link == kToDrafter;
-  At(last, [this, drafter, stream, what = std::move(what)] {
-    const bool alive = drafter ? drafter_open_ && stream == source_
-                               : verifier_open_ && stream == verifier_stream_;
-    if (alive) {
+  const bool to_node = link == kToDrafter || link == kToVerifier;
+  At(last, [this, drafter, to_node, stream, what = std::move(what)] {
+    if (!IsAlive(drafter, stream)) return;
+    Side& side = drafter ? drafter_side_ : verifier_side_;
+    if (to_node && side.hung) {
+      side.waiting.emplace_back(stream, what);
+    } else {
       what();
     }
   });
@@ -72,7 +99,7 @@ void Simulation::Carry(const std::vector<Action>& actions) {
   // A round trip takes at most 80.
   if (std::exchange(dismissed_, false) && !finish_.has_value() &&
       broken_ == Broken::kNone && settings_.nonsense == 0 &&
-      settings_.mute == 0 && settings_.deadline >= 100) {
+      settings_.mute == 0 && settings_.hang == 0 && settings_.deadline >= 100) {
     Fail("a drafter was dismissed that did nothing wrong");
   }
 }
@@ -84,6 +111,7 @@ void Simulation::Do(const coordinator::OpenVerifier& action) {
   ++verifier_stream_;
   verifier_open_ = true;
   stepping_ = false;
+  if (OpenFails()) return;
   books().opened_length = static_cast<int>(action.tokens.size());
   books().opened_source = action.source;
   verifier::VerifyParams params;
@@ -147,6 +175,7 @@ void Simulation::Do(const coordinator::OpenDrafter& action) {
   source_ = action.source;
   drafter_open_ = true;
   drafter_.reset();
+  drafter_side_ = {};
   drafter_salt_ = rng_.Next();
   drafter_mute_ = rng_.Chance(settings_.mute / 2);
   if (rng_.Chance(settings_.no_draft_node)) {
@@ -274,12 +303,74 @@ void Simulation::MaybeLose() {
   }
 }
 
+bool Simulation::OpenFails() {
+  const bool none = rng_.Chance(settings_.no_verifier);
+  if (!none && !rng_.Chance(settings_.refuse)) return false;
+  // What is sent meanwhile is for nobody.
+  verifier_side_.hung = true;
+  const int stream = verifier_stream_;
+  // That there is none is known at once, a refusal takes its way.
+  At(now_ + (none ? 0 : Delay()), [this, none, stream] {
+    if (!IsAlive(/*drafter=*/false, stream)) return;
+    CloseVerifierStream();
+    if (none) {
+      no_verifier_ = true;
+      Carry(machine_.OnVerifierClosed(absl::UnavailableError("no verifier"),
+                                      /*could_open=*/false));
+    } else {
+      ++outcome_.refusals;
+      Carry(machine_.OnVerifierRefused());
+    }
+  });
+  return true;
+}
+
+void Simulation::MaybeHang() {
+  if (verifier_open_ && rng_.Chance(settings_.hang)) Hang(/*drafter=*/false);
+  if (drafter_open_ && rng_.Chance(settings_.hang)) Hang(/*drafter=*/true);
+}
+
+void Simulation::Hang(bool drafter) {
+  Side& side = drafter ? drafter_side_ : verifier_side_;
+  if (std::exchange(side.hung, true)) return;
+  ++outcome_.hangs;
+  const int stream = drafter ? source_ : verifier_stream_;
+  const int time = rng_.Pick({5, 50, 500});
+  if (drafter || time <= settings_.hang_limit) {
+    At(now_ + time, [this, drafter, stream] {
+      if (IsAlive(drafter, stream)) Wake(drafter);
+    });
+    return;
+  }
+  // Whatever it says later is for a stream that nobody reads.
+  At(now_ + settings_.hang_limit, [this, stream] {
+    if (!IsAlive(/*drafter=*/false, stream)) return;
+    CloseVerifierStream();
+    ++outcome_.verifiers_lost;
+    Carry(machine_.OnVerifierClosed(absl::UnavailableError("it hangs"), true));
+  });
+}
+
+void Simulation::Wake(bool drafter) {
+  Side& side = drafter ? drafter_side_ : verifier_side_;
+  side.hung = false;
+  // What it does may close the stream, and with it the side.
+  auto waiting = std::move(side.waiting);
+  side.waiting.clear();
+  for (const auto& [stream, what] : waiting) {
+    if (!finish_.has_value() && IsAlive(drafter, stream)) what();
+  }
+  if (!drafter && !finish_.has_value() && verifier_open_) PumpVerifier();
+}
+
 Outcome Simulation::Run() {
   outcome_.settings = Describe(settings_);
   Carry(machine_.Start());
   int events = 0;
-  while (!finish_.has_value() && outcome_.failure.empty()) {
-    if (queue_.empty()) {
+  while (!finish_.has_value() && !crashed_ && outcome_.failure.empty()) {
+    if (rng_.Chance(settings_.coordinator_crash)) {
+      crashed_ = true;
+    } else if (queue_.empty()) {
       Fail("hang");
     } else if (++events > 20000) {
       Fail("too long");
@@ -291,18 +382,47 @@ Outcome Simulation::Run() {
       if (!finish_.has_value()) {
         MaybeLose();
       }
+      if (!finish_.has_value()) {
+        MaybeHang();
+      }
     }
   }
-  if (outcome_.failure.empty()) {
+  if (outcome_.failure.empty() && !crashed_) {
     CheckEnd();
   }
   outcome_.passes = machine_.figures().num_passes;
   outcome_.accepted_tokens = machine_.figures().num_accepted_draft_tokens;
-  outcome_.completion_tokens = static_cast<int64_t>(client_.size());
+  outcome_.completion_tokens =
+      static_cast<int64_t>(client_.size()) - num_resumed_;
   outcome_.stopped_by_text = finish_.has_value() && finish_->stop_text;
   return outcome_;
 }
 
-Outcome Simulate(const Options& options) { return Simulation(options).Run(); }
+Outcome Simulate(const Options& options) {
+  // So many coordinators die at most: a text that takes longer than a life
+  // gets ahead in each.
+  constexpr int kMaxLives = 200;
+  Outcome total;
+  std::vector<int32_t> client;
+  for (int life = 0; life < kMaxLives; ++life) {
+    Simulation simulation(options, life, client);
+    const Outcome one = simulation.Run();
+    client = simulation.client();
+    total.failure = one.failure;
+    total.settings = one.settings;
+    total.passes += one.passes;
+    total.completion_tokens += one.completion_tokens;
+    total.accepted_tokens += one.accepted_tokens;
+    total.drafters_lost += one.drafters_lost;
+    total.verifiers_lost += one.verifiers_lost;
+    total.hangs += one.hangs;
+    total.refusals += one.refusals;
+    total.stopped_by_text = one.stopped_by_text;
+    if (!one.failure.empty() || !simulation.goes_on()) return total;
+    ++total.coordinators_lost;
+  }
+  total.failure = "no coordinator lived long enough";
+  return total;
+}
 
 }  // namespace specwire::simulation

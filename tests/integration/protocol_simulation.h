@@ -40,12 +40,19 @@ struct Outcome {
   int64_t accepted_tokens = 0;
   int drafters_lost = 0;
   int verifiers_lost = 0;
+  // Nodes that stopped for a while, verifiers that refused, and coordinators
+  // that died or had no verifier left, behind which another went on.
+  int hangs = 0;
+  int refusals = 0;
+  int coordinators_lost = 0;
   bool stopped_by_text = false;
 };
 
 // Runs one request through the three real machines (DraftPath, VerifySequence,
 // RequestMachine) over links with random delays, under a schedule drawn from
-// the seed: crashes, replacements, silence, nonsense, row budgets, credit. It
+// the seed: crashes, replacements, hangs, refusals, silence, nonsense, late
+// messages, row budgets, credit, coordinators that die and are followed by
+// others. It
 // checks the text against plain decoding, that the request ends, that every
 // figure adds up against its own books, and that no machine oversteps its
 // bounds.

@@ -57,6 +57,13 @@ Settings DrawSettings(Rng* rng, Broken broken) {
     // Long enough to pause, try again and pause again.
     s.max_tokens += rng->Pick({0, 0, 100, 200});
   }
+  if (rng->Chance(.5)) {
+    s.hang = rng->Pick({0.0, .01, .03});
+    s.hang_limit = rng->Pick({10, 100, 1000});
+    s.refuse = rng->Pick({0.0, .1, .5});
+    s.no_verifier = rng->Pick({0.0, 0.0, .1});
+    s.coordinator_crash = rng->Pick({0.0, .003, .02});
+  }
   if (!s.ratio && rng->Chance(.4)) {
     s.local_run_length = rng->Pick({1, 3, 8});
     s.local_quality = rng->Pick({0.0, .5, .9, 1.0});
@@ -117,6 +124,16 @@ std::string Describe(const Settings& s) {
                       s.nonsense,
                       " mad_verifier=",
                       s.mad_verifier,
+                      " hang=",
+                      s.hang,
+                      " hang_limit=",
+                      s.hang_limit,
+                      " refuse=",
+                      s.refuse,
+                      " no_verifier=",
+                      s.no_verifier,
+                      " coordinator_crash=",
+                      s.coordinator_crash,
                       " local_run_length=",
                       s.local_run_length,
                       " local_quality=",

@@ -56,6 +56,18 @@ struct Settings {
   double local_quality = 0;
   // Commits are repeated, or garbled in ways that show.
   double mad_verifier = 0;
+  // Chances, at each event, that a verifier or a drafter stops for a while: it
+  // takes nothing and says nothing, then goes on where it was. A verifier that
+  // stops for longer than hang_limit is given up.
+  double hang = 0;
+  int hang_limit = 0;
+  // Chances that a verifier that is opened refuses, being full or draining, and
+  // that there is none to open.
+  double refuse = 0;
+  double no_verifier = 0;
+  // The chance, at each event, that the coordinator dies; another goes on
+  // behind what the client has.
+  double coordinator_crash = 0;
 };
 
 Settings DrawSettings(Rng* rng, Broken broken);

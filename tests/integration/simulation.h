@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <optional>
@@ -48,13 +49,14 @@ struct StreamBooks {
 // books of its own. See protocol_simulation.h.
 class Simulation {
  public:
-  explicit Simulation(const Options& options)
-      : broken_(options.broken),
-        rng_(options.seed),
-        settings_(DrawSettings(&rng_, broken_)),
-        machine_(MakeParams(settings_), MakeJudge()) {}
+  // `life` counts the coordinators that had the request before; the client has
+  // `resumed` of them.
+  Simulation(const Options& options, int life, std::vector<int32_t> resumed);
 
   Outcome Run();
+  // The client's tokens, all of them. Another coordinator is to go on.
+  const std::vector<int32_t>& client() const { return client_; }
+  bool goes_on() const { return crashed_ || no_verifier_; }
 
  private:
   struct Event {
@@ -65,7 +67,8 @@ class Simulation {
       return std::pair(at, order) > std::pair(other.at, other.order);
     }
   };
-  static coordinator::RequestParams MakeParams(const Settings& settings);
+  static coordinator::RequestParams MakeParams(
+      const Settings& settings, const std::vector<int32_t>& resumed);
   coordinator::TokenJudge MakeJudge();
 
   void Fail(const std::string& why) {
@@ -98,6 +101,7 @@ class Simulation {
   void Do(const coordinator::FinishRequest& action);
   void CloseVerifierStream() {
     verifier_.reset();
+    verifier_side_ = {};
     verifier_open_ = false;
     ++verifier_stream_;
   }
@@ -113,6 +117,21 @@ class Simulation {
   void FromVerifier(Commit commit);
   void CheckVerifier();
   void MaybeLose();
+  // The side of verifiers, or of drafters, stops for a while.
+  struct Side {
+    bool hung = false;
+    // Streams and what came on them meanwhile.
+    std::deque<std::pair<int, std::function<void()>>> waiting;
+  };
+  void MaybeHang();
+  void Hang(bool drafter);
+  void Wake(bool drafter);
+  bool IsAlive(bool drafter, int stream) const {
+    return drafter ? drafter_open_ && stream == source_
+                   : verifier_open_ && stream == verifier_stream_;
+  }
+  // True if there is nobody to open, or who refuses.
+  bool OpenFails();
   void CheckEnd();
   void CheckFigures();
   // What a drafter may have been told at most.
@@ -149,6 +168,14 @@ class Simulation {
   bool dismissed_ = false;
   int drafter_end_ = 0;
 
+  Side verifier_side_;
+  Side drafter_side_;
+  // A stop of an earlier stream is over.
+  int num_hangs_ = 0;
+  bool crashed_ = false;
+  bool no_verifier_ = false;
+
+  const int num_resumed_;
   std::vector<int32_t> client_;
   // What the judge was asked about.
   std::vector<int32_t> judged_;

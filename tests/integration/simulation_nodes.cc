@@ -157,7 +157,7 @@ void Simulation::CheckVerifier() {
 }
 
 void Simulation::PumpVerifier() {
-  if (stepping_ || !verifier_.has_value()) {
+  if (stepping_ || verifier_side_.hung || !verifier_.has_value()) {
     return;
   }
   const VerifySequence::Next next = verifier_->NextAt(Now());
