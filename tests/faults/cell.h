@@ -79,6 +79,13 @@ absl::StatusOr<Cell> ParseCell(absl::string_view text);
 // Why the cell says nothing, as a sentence; nothing for one that is run.
 std::optional<std::string> WhyNot(const Cell& cell);
 
+// Cells that say nothing: "client/*/join", and why.
+struct LeftOut {
+  std::string pattern;
+  std::string why;
+};
+std::vector<LeftOut> AllLeftOut();
+
 // Every combination of a target and a fault of its kind with every phase, those
 // included that are not run.
 std::vector<Cell> EveryCell();

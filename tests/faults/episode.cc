@@ -301,12 +301,17 @@ void Episode::CheckService() {
 }  // namespace
 
 Verdict RunCell(const Cell& cell, uint64_t seed, const Programs& programs) {
-  for (int i = 0;; ++i) {
-    Episode episode(cell, seed + static_cast<uint64_t>(i), programs);
+  for (int i = 1;; ++i) {
+    const int pauses = programs.pauses->num_pauses();
+    Episode episode(cell, seed, programs);
     Verdict verdict = episode.Run();
-    if (!episode.too_late() || !verdict.ok()) return verdict;
-    if (i + 1 == kTries) {
-      verdict.problems.push_back("the fault came too late each time");
+    const bool disturbed =
+        !verdict.ok() && programs.pauses->num_pauses() > pauses;
+    if (!disturbed && !episode.too_late()) return verdict;
+    if (i == kTries) {
+      verdict.problems.push_back(disturbed
+                                     ? "the machine stood still each time"
+                                     : "the fault came too late each time");
       return verdict;
     }
   }

@@ -9,6 +9,7 @@
 #include "specwire/v1/generation.pb.h"
 #include "tests/faults/cell.h"
 #include "tests/faults/client.h"
+#include "tests/faults/pause_watch.h"
 
 namespace specwire::faults {
 
@@ -18,6 +19,8 @@ struct Programs {
   std::string bin;
   // This program, which is a client too.
   std::string self;
+  // Must outlive what uses it.
+  const PauseWatch* pauses = nullptr;
 };
 
 // What an episode has shown.
@@ -40,7 +43,8 @@ struct Verdict {
 
 // Runs a cell: clients stream, the fault strikes in its phase, everything is
 // healed, and then every client's log is compared with plain decoding, and the
-// cluster must be whole, idle and in service.
+// cluster must be whole, idle and in service. A try that tells nothing, because
+// the fault came too late or the machine stood still, is followed by another.
 Verdict RunCell(const Cell& cell, uint64_t seed, const Programs& programs);
 
 // A request of the given length and number, and what a client must get.

@@ -33,7 +33,7 @@ struct Flags {
   bool recovery = false;
   std::vector<std::string> cells;
   uint64_t seed = 1;
-  int jobs = 2;
+  int jobs = 4;
   int kills = 50;
   std::string table;
 };
@@ -131,8 +131,11 @@ int Main(int argc, char** argv) {
   Flags flags;
   AddFlags(&app, &flags);
   CLI11_PARSE(app, argc, argv);
+  const PauseWatch pauses;
   const Programs programs = {
-      flags.bin, std::filesystem::read_symlink("/proc/self/exe").string()};
+      flags.bin,
+      std::filesystem::read_symlink("/proc/self/exe").string(),
+      &pauses};
   std::vector<Cell> cells;
   for (const std::string& text : flags.cells) {
     const absl::StatusOr<Cell> cell = ParseCell(text);

@@ -132,7 +132,7 @@ TEST(FaultTableTest, TellsWhatFailedAndWhatWasLeftOut) {
   EXPECT_THAT(table, HasSubstr("seed 9"));
   EXPECT_THAT(table,
               HasSubstr("| verifier | kill | – | – | ok | – | FAILED |"));
-  EXPECT_THAT(table, HasSubstr("client/*/join: A client does not join."));
+  EXPECT_THAT(table, HasSubstr("- client/*/join: A client does not join."));
 }
 
 }  // namespace

@@ -60,7 +60,7 @@ void AddFault(Fault fault, LinkConditions* forward, LinkConditions* backward) {
         way->blackhole = true;
         break;
       case Fault::kFlips:
-        way->flip_rate = 0.01;
+        way->flip_rate = 0.05;
         break;
       default:
         break;

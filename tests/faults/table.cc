@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -68,18 +67,9 @@ std::string MakeTable(const std::vector<Outcome>& outcomes, uint64_t seed) {
     }
     absl::StrAppend(&text, "\n");
   }
-  std::map<std::string, std::set<std::string>> left_out;
-  for (const Cell& cell : EveryCell()) {
-    if (const std::optional<std::string> why = WhyNot(cell)) {
-      left_out[*why].insert(
-          cell.fault == Fault::kFlips
-              ? absl::StrCat(Name(cell.target), "/flips/*")
-              : absl::StrCat(Name(cell.target), "/*/", Name(cell.phase)));
-    }
-  }
   absl::StrAppend(&text, "\nNot run (–):\n");
-  for (const auto& [why, cells] : left_out) {
-    absl::StrAppend(&text, "- ", absl::StrJoin(cells, ", "), ": ", why, "\n");
+  for (const LeftOut& cells : AllLeftOut()) {
+    absl::StrAppend(&text, "- ", cells.pattern, ": ", cells.why, "\n");
   }
   return text;
 }
