@@ -26,6 +26,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "common/rpc/relay_conditions.h"
 
 namespace specwire {
 namespace {
@@ -537,6 +538,39 @@ TEST_F(RelayTest, RefusesWhatItCannotDo) {
     EXPECT_TRUE(absl::IsInvalidArgument(relay_->SetConditions({}, bad)));
   }
   EXPECT_TRUE(absl::IsInvalidArgument(relay_->SetTarget("127.0.0.1")));
+}
+
+TEST(ParseLinkConditionsTest, ReadsEveryField) {
+  const auto parsed = ParseLinkConditions(
+      "delay=5ms,jitter=500us,rate=8000,stalled,blackhole,ended,cut_after=7,"
+      "flip_rate=0.25,flip_at=9",
+      "--forward");
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  EXPECT_EQ(parsed->delay, absl::Milliseconds(5));
+  EXPECT_EQ(parsed->jitter, absl::Microseconds(500));
+  EXPECT_EQ(parsed->rate, 8000);
+  EXPECT_TRUE(parsed->stalled && parsed->blackhole && parsed->ended);
+  EXPECT_EQ(parsed->cut_after, 7);
+  EXPECT_EQ(parsed->flip_rate, 0.25);
+  EXPECT_EQ(parsed->flip_at, 9);
+}
+
+TEST(ParseLinkConditionsTest, AnEmptyTextIsASoundLink) {
+  const auto parsed = ParseLinkConditions("", "--forward");
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  EXPECT_EQ(parsed->delay, absl::ZeroDuration());
+  EXPECT_FALSE(parsed->stalled || parsed->blackhole || parsed->ended);
+  EXPECT_FALSE(parsed->cut_after.has_value());
+}
+
+TEST(ParseLinkConditionsTest, RefusesWhatItDoesNotKnow) {
+  for (const char* bad :
+       {"nonsense", "delay", "delay=5", "rate=fast", "stalled=1", "flip_at="}) {
+    const absl::Status status = ParseLinkConditions(bad, "--forward").status();
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << bad;
+    EXPECT_THAT(std::string(status.message()),
+                testing::StartsWith("--forward: "));
+  }
 }
 
 }  // namespace
