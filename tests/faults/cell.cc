@@ -63,24 +63,13 @@ struct Excluded {
   }
 };
 
-constexpr absl::string_view kNoChecksum =
-    "Without TLS a link has no checksum: a flipped bit may make another valid "
-    "token, or lose a message unseen, and nobody can tell.";
-constexpr absl::string_view kNoChecksumOfNode =
-    "Without TLS a link has no checksum: what a node says of itself when it "
-    "joins may be changed unseen, and it is then listed for what it is not.";
-
-const std::array<Excluded, 6>& ExcludedCells() {
-  static constexpr std::array<Excluded, 6> kExcluded = {{
+const std::array<Excluded, 2>& ExcludedCells() {
+  static constexpr std::array<Excluded, 2> kExcluded = {{
       {Target::kClient, std::nullopt, Phase::kJoin, "A client does not join."},
       {Target::kClientLink,
        std::nullopt,
        Phase::kJoin,
        "No node joins over the client's link."},
-      {Target::kClientLink, Fault::kFlips, std::nullopt, kNoChecksum},
-      {Target::kVerifierLink, Fault::kFlips, std::nullopt, kNoChecksum},
-      {Target::kDrafterLink, Fault::kFlips, Phase::kJoin, kNoChecksumOfNode},
-      {Target::kJoinLink, Fault::kFlips, Phase::kJoin, kNoChecksumOfNode},
   }};
   return kExcluded;
 }

@@ -2,6 +2,7 @@
 #include "tests/faults/client.h"
 
 #include <signal.h>
+#include <sys/wait.h>
 
 #include <iostream>
 #include <utility>
@@ -41,10 +42,13 @@ std::string OneLine(std::string text) {
 
 }  // namespace
 
-int RunClient(const std::string& addresses, const std::string& request_hex) {
+int RunClient(const std::string& addresses,
+              const TlsFiles& tls,
+              const std::string& request_hex) {
   v1::GenerateRequest request;
   cli::ClientFlags flags;
   flags.coordinators = addresses;
+  flags.tls = tls;
   absl::StatusOr<std::vector<std::string>> parsed =
       cli::ParseCoordinators(flags);
   absl::StatusOr<std::unique_ptr<cli::Client>> client =
@@ -67,10 +71,14 @@ int RunClient(const std::string& addresses, const std::string& request_hex) {
 
 ClientProcess::ClientProcess(const std::string& program,
                              const std::string& addresses,
+                             const TlsFiles& tls,
                              const v1::GenerateRequest& request)
     : process_({program,
                 "client",
                 addresses,
+                tls.cert,
+                tls.key,
+                tls.ca,
                 absl::BytesToHexString(request.SerializeAsString())}),
       reader_([this] { ReadAll(); }) {}
 
@@ -90,7 +98,15 @@ void ClientProcess::ReadAll() {
        line = process_.ReadLine()) {
     Take(line);
   }
+  // It is not reaped before this object goes: whoever signals it means it.
+  siginfo_t info = {};
+  waitid(P_PID, static_cast<id_t>(process_.pid()), &info, WEXITED | WNOWAIT);
+  const std::string errors = process_.errors();
   MutexLock lock(&mutex_);
+  if (log_.end.empty()) {
+    log_.end = OneLine(absl::StrCat(
+        "ended with code or signal ", info.si_status, ": ", errors));
+  }
   log_.ended = true;
   changed_.NotifyAll();
 }

@@ -10,6 +10,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/time/time.h"
 #include "common/base/mutex.h"
+#include "common/rpc/tls_files.h"
 #include "specwire/v1/generation.pb.h"
 #include "tests/testing/child_process.h"
 
@@ -26,8 +27,8 @@ struct ClientLog {
   int lost = 0;
   // It was told that the request had ended.
   bool finished = false;
-  // The client's last line: "OK", or a code and what was wrong; empty if it did
-  // not get to say it.
+  // The client's last line: "OK", or a code and what was wrong. If it did not
+  // get to say it: its exit code and what it wrote to standard error.
   std::string end;
   bool ended = false;
 };
@@ -43,6 +44,7 @@ class ClientProcess {
   // those of coordinators, by commas.
   ClientProcess(const std::string& program,
                 const std::string& addresses,
+                const TlsFiles& tls,
                 const v1::GenerateRequest& request);
   // Kills it.
   ~ClientProcess();
@@ -70,6 +72,8 @@ class ClientProcess {
 };
 
 // The client's side: the process's main().
-int RunClient(const std::string& addresses, const std::string& request_hex);
+int RunClient(const std::string& addresses,
+              const TlsFiles& tls,
+              const std::string& request_hex);
 
 }  // namespace specwire::faults

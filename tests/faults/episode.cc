@@ -37,7 +37,8 @@ class Episode {
       : cell_(cell),
         random_(seed),
         programs_(programs),
-        cluster_(programs.bin, seed) {}
+        // Nobody but TLS notices a flipped bit.
+        cluster_(programs.bin, seed, {}, cell.fault == Fault::kFlips) {}
 
   Verdict Run();
   // The fault struck when the watched client was through.
@@ -138,8 +139,11 @@ void Episode::StartClients() {
     request.mutable_speculation()->set_patience_us(
         cell_.phase == Phase::kWaitForDraft ? -1 : 20000);
     requests_.push_back(request);
-    clients_.push_back(std::make_unique<ClientProcess>(
-        programs_.self, cluster_.client_addresses(), request));
+    clients_.push_back(
+        std::make_unique<ClientProcess>(programs_.self,
+                                        cluster_.client_addresses(),
+                                        cluster_.client_tls(),
+                                        request));
   }
 }
 
@@ -183,7 +187,7 @@ void Episode::Reach() {
       const bool itself = cell_.target == Target::kCoordinator ||
                           cell_.target == Target::kDrafter;
       drained_ = itself ? Victim() : kDrained;
-      kill(cluster_.pid(drained_), SIGTERM);
+      cluster_.Signal(drained_, SIGTERM);
       absl::SleepFor(absl::Milliseconds(random_() % 10));
       return;
     }
@@ -216,7 +220,7 @@ std::string Episode::Victim() const {
 }
 
 void Episode::KillAndReap(const std::string& name) {
-  kill(cluster_.pid(name), SIGKILL);
+  cluster_.Signal(name, SIGKILL);
   cluster_.WaitEnded(name, kHealTime);
 }
 
@@ -291,7 +295,10 @@ void Episode::CheckService() {
   }
   // New clients too, on connections of their own.
   const v1::GenerateRequest request = MakeRequest(random_(), 20, 12);
-  ClientProcess client(programs_.self, cluster_.client_addresses(), request);
+  ClientProcess client(programs_.self,
+                       cluster_.client_addresses(),
+                       cluster_.client_tls(),
+                       request);
   if (!client.WaitEnded(absl::Now() + kCallBound)) {
     Problem("a new client hangs");
   }

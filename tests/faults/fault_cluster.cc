@@ -13,7 +13,7 @@
 #include "absl/time/clock.h"
 #include "common/base/status_macros.h"
 #include "common/metrics/names.h"
-#include "common/rpc/channel.h"
+#include "common/rpc/credentials.h"
 #include "common/rpc/status.h"
 #include "httplib.h"
 #include "tests/testing/generate_call.h"
@@ -40,8 +40,14 @@ absl::StatusOr<std::string> After(absl::string_view prefix,
 
 }  // namespace
 
-FaultCluster::FaultCluster(std::string bin, uint64_t seed, ClusterTimes times)
-    : bin_(std::move(bin)), seed_(seed) {
+FaultCluster::FaultCluster(std::string bin,
+                           uint64_t seed,
+                           ClusterTimes times,
+                           bool tls)
+    : bin_(std::move(bin)),
+      seed_(seed),
+      authority_(tls ? std::make_unique<TestAuthority>() : nullptr),
+      client_tls_(tls ? authority_->Issue("user", "user") : TlsFiles()) {
   coordinators_.resize(kCoordinators);
   for (int i = 0; i < kCoordinators; ++i) {
     Program& program = programs_[Numbered("coordinator", i)];
@@ -49,6 +55,9 @@ FaultCluster::FaultCluster(std::string bin, uint64_t seed, ClusterTimes times)
                        "--listen=127.0.0.1:0",
                        "--http=127.0.0.1:0",
                        "--log_level=warning"};
+    for (const std::string& flag : TlsFlags(kCoordinatorCertificate)) {
+      program.command.push_back(flag);
+    }
     AddRelay(Numbered("client", i));
     program.relays = {Numbered("client", i)};
   }
@@ -69,6 +78,23 @@ FaultCluster::FaultCluster(std::string bin, uint64_t seed, ClusterTimes times)
              "--allow_synthetic",
              "--synthetic_acceptance=0.7"});
   }
+}
+
+std::vector<std::string> FaultCluster::TlsFlags(const std::string& name) const {
+  if (authority_ == nullptr) return {};
+  const TlsFiles files = authority_->Issue(name, name);
+  return {absl::StrCat("--tls_cert=", files.cert),
+          absl::StrCat("--tls_key=", files.key),
+          absl::StrCat("--tls_ca=", files.ca)};
+}
+
+RpcChannelOptions FaultCluster::ChannelOptions() const {
+  RpcChannelOptions options;
+  if (authority_ == nullptr) return options;
+  options.credentials = MakeChannelCredentials(
+      authority_->Issue(kOperatorCertificate, kOperatorCertificate));
+  options.peer_name = kCoordinatorCertificate;
+  return options;
 }
 
 std::string FaultCluster::AddRelay(const std::string& name) {
@@ -95,6 +121,9 @@ void FaultCluster::AddNode(const std::string& name,
                   absl::StrCat("--coordinator=", absl::StrJoin(joins, ",")),
                   "--threads=1",
                   "--log_level=warning"});
+  for (const std::string& flag : TlsFlags(kNodeCertificate)) {
+    command.push_back(flag);
+  }
   programs_[name].command = std::move(command);
   programs_[name].relays = {name};
 }
@@ -124,7 +153,7 @@ absl::Status FaultCluster::StartProgram(const std::string& name) {
     Coordinator& coordinator = coordinators_[static_cast<size_t>(i)];
     SPECWIRE_ASSIGN_OR_RETURN(coordinator.http,
                               After("http on ", program.process.get()));
-    const auto channel = MakeChannel(address);
+    const auto channel = MakeChannel(address, ChannelOptions());
     coordinator.generation = v1::GenerationService::NewStub(channel);
     coordinator.cluster = v1::ClusterService::NewStub(channel);
   }
@@ -133,6 +162,10 @@ absl::Status FaultCluster::StartProgram(const std::string& name) {
 
 pid_t FaultCluster::pid(const std::string& name) const {
   return programs_.at(name).process->pid();
+}
+
+void FaultCluster::Signal(const std::string& name, int signal) {
+  programs_.at(name).process->Signal(signal);
 }
 
 bool FaultCluster::HasEnded(const std::string& name) const {

@@ -10,9 +10,11 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/rpc/channel.h"
 #include "common/rpc/relay.h"
 #include "specwire/v1/cluster.grpc.pb.h"
 #include "specwire/v1/generation.grpc.pb.h"
+#include "tests/testing/certificates.h"
 #include "tests/testing/child_process.h"
 
 namespace specwire::faults {
@@ -36,14 +38,21 @@ class FaultCluster {
   static constexpr int kVerifiers = 3;
   static constexpr int kDrafters = 2;
 
-  // `bin` is the folder of the programs.
-  FaultCluster(std::string bin, uint64_t seed, ClusterTimes times = {});
+  // `bin` is the folder of the programs. With `tls` all of them speak nothing
+  // else, nodes and coordinators with certificates of their own.
+  FaultCluster(std::string bin,
+               uint64_t seed,
+               ClusterTimes times = {},
+               bool tls = false);
 
   // All processes, and waits until all serve.
   absl::Status Start();
   // One of them, by name: for the first time, or again after its end.
   absl::Status StartProgram(const std::string& name);
+  // Not positive if it has been waited for.
   pid_t pid(const std::string& name) const;
+  // Nothing if it has been waited for.
+  void Signal(const std::string& name, int signal);
   bool HasEnded(const std::string& name) const;
   // Of a program that has ended, or will within `timeout`; -1000 if it does
   // not.
@@ -55,8 +64,9 @@ class FaultCluster {
                        const LinkConditions& backward);
   void HealLinks();
 
-  // Where clients connect, by commas.
+  // Where clients connect, by commas, and the files that they do so with.
   std::string client_addresses() const;
+  const TlsFiles& client_tls() const { return client_tls_; }
   v1::GenerationService::Stub* generation(int coordinator) const;
 
   // Nodes that have a sequence, as far as they have told.
@@ -83,6 +93,10 @@ class FaultCluster {
     std::unique_ptr<v1::ClusterService::Stub> cluster;
   };
 
+  // The flags of a program with this name in its certificate.
+  std::vector<std::string> TlsFlags(const std::string& name) const;
+  // How this process reaches coordinators.
+  RpcChannelOptions ChannelOptions() const;
   std::string AddRelay(const std::string& name);
   void AddNode(const std::string& name, std::vector<std::string> command);
   absl::StatusOr<v1::ListNodesResponse> ListNodes(int coordinator) const;
@@ -91,6 +105,9 @@ class FaultCluster {
 
   const std::string bin_;
   const uint64_t seed_;
+  // Null without TLS.
+  const std::unique_ptr<TestAuthority> authority_;
+  const TlsFiles client_tls_;
   std::map<std::string, std::unique_ptr<Relay>> relays_;
   std::map<std::string, Program> programs_;
   std::vector<Coordinator> coordinators_;

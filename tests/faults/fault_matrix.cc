@@ -123,8 +123,8 @@ int RunMatrix(const std::vector<Cell>& cells,
 
 int Main(int argc, char** argv) {
   // Itself as a client.
-  if (argc == 4 && std::string(argv[1]) == "client") {
-    return RunClient(argv[2], argv[3]);
+  if (argc == 7 && std::string(argv[1]) == "client") {
+    return RunClient(argv[2], {argv[3], argv[4], argv[5]}, argv[6]);
   }
   CLI::App app("Strikes a cluster with faults and checks what clients saw.",
                "fault_matrix");

@@ -30,6 +30,8 @@ rlim_t AddressSpace(pid_t pid) {
 
 // Of the soft limit.
 absl::Status Limit(pid_t pid, bool memory, rlim_t value) {
+  // 0 would be this process.
+  if (pid <= 0) return absl::NotFoundError("there is no process");
   // prlimit's own types differ between C libraries.
   const auto resource = memory ? RLIMIT_AS : RLIMIT_NOFILE;
   rlimit limit = {};
@@ -84,6 +86,10 @@ Strike::Strike(Fault fault,
 
 pid_t Strike::Pid() const { return pid_ > 0 ? pid_ : cluster_->pid(victim_); }
 
+void Strike::Signal(int signal) const {
+  if (Pid() > 0) kill(Pid(), signal);
+}
+
 absl::Status Strike::Begin() {
   return fault_ < Fault::kDelay ? BeginOnProcess() : BeginOnLink();
 }
@@ -91,17 +97,17 @@ absl::Status Strike::Begin() {
 absl::Status Strike::BeginOnProcess() {
   switch (fault_) {
     case Fault::kKill:
-      kill(Pid(), SIGKILL);
+      Signal(SIGKILL);
       return absl::OkStatus();
     case Fault::kTerminate:
-      kill(Pid(), SIGTERM);
+      Signal(SIGTERM);
       return absl::OkStatus();
     case Fault::kMemory:
       return Limit(Pid(), true, AddressSpace(Pid()) + kSomeMemory);
     case Fault::kDescriptors:
       return Limit(Pid(), false, kFewDescriptors);
     default:
-      kill(Pid(), SIGSTOP);
+      Signal(SIGSTOP);
       return absl::OkStatus();
   }
 }
@@ -138,7 +144,7 @@ void Strike::End() {
   switch (fault_) {
     case Fault::kStopShort:
     case Fault::kStopLong:
-      kill(Pid(), SIGCONT);
+      Signal(SIGCONT);
       return;
     case Fault::kMemory:
     case Fault::kDescriptors:

@@ -41,7 +41,9 @@ class Strike {
   void End();
 
  private:
+  // Not positive if there is none any more.
   pid_t Pid() const;
+  void Signal(int signal) const;
   absl::Status BeginOnProcess();
   absl::Status BeginOnLink();
 

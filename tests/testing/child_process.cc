@@ -56,7 +56,10 @@ std::string ChildProcess::ReadLine() {
   return line;
 }
 
-void ChildProcess::Signal(int signal) { kill(pid_, signal); }
+void ChildProcess::Signal(int signal) {
+  // To -1 would be to everybody.
+  if (pid_ > 0) kill(pid_, signal);
+}
 
 int ChildProcess::Wait() {
   int status = 0;
