@@ -62,12 +62,6 @@ void Lose(FaultCluster* cluster,
   if (!victim.empty()) cluster->Signal(victim, how);
   client.WaitEnded(absl::Now() + kBound);
   const ClientLog log = client.log();
-  Verdict verdict;
-  CheckLog(request, log, true, role, &verdict);
-  for (const std::string& problem : verdict.problems) {
-    std::cout << "    " << problem << std::endl;
-  }
-  if (!verdict.ok()) ++measured->faults;
   absl::Duration longest;
   for (size_t i = 1; i < log.times.size(); ++i) {
     if (log.times[i] < loss) continue;
@@ -76,8 +70,14 @@ void Lose(FaultCluster* cluster,
   // What came behind the loss shows that it was in time.
   const bool hit =
       !victim.empty() && !log.times.empty() && log.times.back() > loss;
-  if (hit && programs.pauses->num_pauses() == pauses) {
-    measured->gaps.push_back(longest);
+  if (programs.pauses->num_pauses() == pauses) {
+    Verdict verdict;
+    CheckLog(request, log, true, role, &verdict);
+    for (const std::string& problem : verdict.problems) {
+      std::cout << "    " << problem << std::endl;
+    }
+    measured->faults += verdict.ok() ? 0 : 1;
+    if (hit) measured->gaps.push_back(longest);
   }
   if (victim.empty()) return;
   if (how == SIGSTOP) {
