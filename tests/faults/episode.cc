@@ -122,8 +122,10 @@ void Episode::Slow() {
       slowed_[link] = {{}, slow};
     }
   } else if (cell_.phase == Phase::kLastToken) {
+    // The driver sees a token no earlier than the client does.
+    const LinkConditions slower = {.delay = absl::Milliseconds(100)};
     for (const char* link : {"client-0", "client-1"})
-      slowed_[link] = {{}, slow};
+      slowed_[link] = {{}, slower};
   }
   for (const auto& [link, conditions] : slowed_) {
     Check(cluster_.SetLink(link, conditions.first, conditions.second), link);
