@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/rpc/callback_queue.h"
 #include "grpcpp/create_channel.h"
 #include "grpcpp/support/channel_arguments.h"
 #include "grpcpp/support/client_interceptor.h"
@@ -59,6 +60,7 @@ class KeySenderFactory final
 
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address,
                                            const RpcChannelOptions& options) {
+  KeepCallbackQueue();
   grpc::ChannelArguments args;
   args.SetMaxReceiveMessageSize(options.max_receive_message_bytes);
   args.SetMaxSendMessageSize(options.max_send_message_bytes);

@@ -13,6 +13,7 @@
 #include "common/base/mutex.h"
 #include "common/base/status_macros.h"
 #include "common/base/thread_name.h"
+#include "common/rpc/callback_queue.h"
 #include "common/rpc/listener.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/health_check_service_interface.h"
@@ -140,6 +141,7 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(
     const std::vector<grpc::Service*>& services) {
   SPECWIRE_ASSIGN_OR_RETURN(HostPort address,
                             ParseHostPort(options.listen, "listen"));
+  KeepCallbackQueue();
   auto state = std::make_shared<State>();
   SPECWIRE_ASSIGN_OR_RETURN(
       state->listener,

@@ -303,6 +303,24 @@ TEST(RpcServerTest, ShutdownIsOverWhenTheLastCallEnds) {
   EXPECT_TRUE(handler->AwaitClosed().ok());
 }
 
+// gRPC destroys what its callback API runs on with the last server or channel,
+// and aborts now and then: within some hundred times.
+TEST(RpcServerTest, ServersComeAndGo) {
+  for (int i = 0; i < 1000; ++i) {
+    IdleService service;
+    const auto server = MustStart(RpcServerOptions(), &service);
+    auto handler = std::make_shared<RecordingHandler<v1::DecodeResponse>>();
+    auto sender = OpenIdleStream(server->address(), handler);
+    std::thread client([&] {
+      EXPECT_TRUE(handler->AwaitMessages(1));
+      sender->WritesDone();
+    });
+    EXPECT_TRUE(server->Shutdown(absl::Seconds(25)).ok());
+    client.join();
+    EXPECT_TRUE(handler->AwaitClosed().ok());
+  }
+}
+
 TEST(RpcServerTest, ShutdownDoesNotHangOnAStuckHandler) {
   // Never deleted: the server that is left to itself may still look at it.
   static IdleService* const service = new IdleService;
