@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/base/draining.h"
 #include "common/base/logging.h"
 #include "common/drafting/drafter_names.h"
 #include "common/drafting/messages.h"
@@ -233,6 +234,13 @@ void Choice::DropVerifier(const absl::Status& status) {
   if (absl::IsDeadlineExceeded(status)) {
     // The caller's time, not the node's fault.
     SPECWIRE_LOG(Info, "request ", request_.request_id, ": its time is up");
+  } else if (IsDraining(status)) {
+    SPECWIRE_LOG(Info,
+                 "request ",
+                 request_.request_id,
+                 ": leaves verifier '",
+                 verifier_.node.identity.name,
+                 "', which drains");
   } else {
     SPECWIRE_LOG(Warning,
                  "request ",

@@ -287,7 +287,7 @@ void Membership::TellOfDrafters() {
 }
 
 void Membership::TellOfSuspects() {
-  for (const Registry::Suspect& suspect : registry_->TakeSuspects()) {
+  for (const Registry::Suspect& suspect : registry_->TakeSuspects(absl::Now())) {
     {
       MutexLock lock(&mutex_);
       if (stopping_) return;

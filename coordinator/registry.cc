@@ -289,9 +289,38 @@ absl::StatusOr<NodeInfo> Registry::FindLive(
       "node: no '", name_or_id.substr(0, kMaxNameLength), "' here"));
 }
 
-std::vector<Registry::Suspect> Registry::TakeSuspects() {
+std::vector<Registry::Suspect> Registry::TakeSuspects(absl::Time now) {
   MutexLock lock(&mutex_);
-  return std::exchange(suspects_, {});
+  std::vector<Suspect> taken;
+  for (auto it = suspects_.begin(); it != suspects_.end();) {
+    auto& [node_id, since] = *it;
+    const Node* const node = Find(node_id);
+    if (node == nullptr || node->info.state != NodeState::kSuspect) {
+      it = suspects_.erase(it);
+      continue;
+    }
+    // The clock is the caller's.
+    if (since == absl::InfiniteFuture()) since = now;
+    if (!IsReplaceable(*node) &&
+        now - since < kLonePatience * options_.max_silence) {
+      ++it;
+      continue;
+    }
+    taken.push_back({node_id, node->info.reason});
+    it = suspects_.erase(it);
+  }
+  return taken;
+}
+
+bool Registry::IsReplaceable(const Node& node) const {
+  // Without a draft node, sequences decode plainly.
+  if (!node.info.verifier.has_value()) return true;
+  const std::string& digest = node.info.verifier->model.model_digest;
+  return std::any_of(nodes_.begin(), nodes_.end(), [&](const auto& entry) {
+    const NodeInfo& other = entry.second.info;
+    return other.state == NodeState::kServing && other.verifier.has_value() &&
+           other.verifier->model.model_digest == digest;
+  });
 }
 
 void Registry::SetState(Node* node, NodeState state, std::string reason) {
@@ -302,7 +331,7 @@ void Registry::SetState(Node* node, NodeState state, std::string reason) {
   info.state = state;
   info.reason = std::move(reason);
   if (state == NodeState::kSuspect) {
-    suspects_.push_back({info.node_id, info.reason});
+    suspects_.emplace(info.node_id, absl::InfiniteFuture());
   }
   if (begins_to_serve && info.identity.role == NodeRole::kDraft) {
     ++drafters_gained_;

@@ -43,6 +43,8 @@ struct RegistryOptions {
 // Thread safety: any thread.
 class Registry {
  public:
+  static constexpr int kLonePatience = 4;
+
   explicit Registry(const RegistryOptions& options) : options_(options) {}
   Registry(const Registry&) = delete;
   Registry& operator=(const Registry&) = delete;
@@ -80,13 +82,16 @@ class Registry {
   // Makes nodes suspect that have been silent for too long. To be called often:
   // after a pause of its own it counts every node's silence from then on.
   void CheckSilence(absl::Time now);
-  // Nodes that have become suspect since the last call: what runs on them is to
-  // go on elsewhere.
+  // Nodes that have become suspect: what runs on them is to go on elsewhere.
+  // Each is told once. A verifier that no other stands in for is told only when
+  // one does, or after kLonePatience times max_silence: until then its
+  // sequences have nowhere to go and wait for it to get on, which on a machine
+  // that is merely overloaded it will.
   struct Suspect {
     std::string node_id;
     std::string reason;
   };
-  std::vector<Suspect> TakeSuspects();
+  std::vector<Suspect> TakeSuspects(absl::Time now);
   // Takes no new work until it has left. NOT_FOUND if there is no such node.
   absl::Status Drain(const std::string& node_id, absl::string_view reason);
   // The node with this name, or else with this id, that has not left. NOT_FOUND
@@ -181,6 +186,9 @@ class Registry {
   Node* Find(const std::string& node_id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void SetState(Node* node, NodeState state, std::string reason)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // A verifier serves that can go on with the node's sequences.
+  bool IsReplaceable(const Node& node) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The state that a node's own data give it, silence aside.
   void Judge(Node* node) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void JudgeDrafters() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -194,7 +202,8 @@ class Registry {
   std::map<std::string, Node> nodes_ ABSL_GUARDED_BY(mutex_);
   int64_t next_number_ ABSL_GUARDED_BY(mutex_) = 1;
   int64_t drafters_gained_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::vector<Suspect> suspects_ ABSL_GUARDED_BY(mutex_);
+  // Not told yet, by node id: since when.
+  std::map<std::string, absl::Time> suspects_ ABSL_GUARDED_BY(mutex_);
   // When CheckSilence was called last.
   absl::Time checked_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
 };

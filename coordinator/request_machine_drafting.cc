@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <utility>
 
+#include "common/base/draining.h"
 #include "coordinator/request_machine.h"
 
 namespace specwire::coordinator {
@@ -60,13 +61,15 @@ std::vector<Action> RequestMachine::OnProposal(const Proposal& proposal) {
 }
 
 std::vector<Action> RequestMachine::OnDrafterClosed(int32_t source,
-                                                    const absl::Status&,
+                                                    const absl::Status& status,
                                                     bool could_open) {
   Actions actions;
   if (finished_ || !drafter_open_ || source != source_) {
     return actions;
   }
   if (could_open) {
+    // One that drains has done nothing wrong.
+    if (IsDraining(status)) --drafters_lost_;
     ReplaceDrafter(&actions);
   } else {
     drafter_open_ = false;

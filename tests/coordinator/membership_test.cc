@@ -335,7 +335,8 @@ TEST(MembershipTest, AHungVerifierIsSuspectAndItsSequencesGoOnElsewhere) {
 }
 
 TEST(MembershipTest, AHungVerifierAloneEndsItsSequencesInTime) {
-  CoordinatorOptions options = QuickOptions();
+  // Four times that.
+  CoordinatorOptions options = QuickOptions(absl::Seconds(2));
   options.max_stall = absl::Milliseconds(500);
   InProcessCluster cluster(options);
   cluster.AddVerifier({.hang_after = 20});

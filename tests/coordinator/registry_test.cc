@@ -217,19 +217,24 @@ TEST_F(RegistryTest, ANodeWithWorkThatGetsNowhereIsSuspectUntilItGetsOn) {
   for (int i = 0; i < 20; ++i) {
     EXPECT_EQ(report(6 + i / 4, true), NodeState::kServing);
   }
-  EXPECT_THAT(registry_.TakeSuspects(), IsEmpty());
+  EXPECT_THAT(registry_.TakeSuspects(now), IsEmpty());
   EXPECT_EQ(report(99, true), NodeState::kServing);
   for (int i = 0; i < 4; ++i) EXPECT_EQ(report(99, true), NodeState::kServing);
   EXPECT_EQ(report(99, true), NodeState::kSuspect);
   EXPECT_EQ(report(99, true), NodeState::kSuspect);
   EXPECT_THAT(Node(verifier.node_id).reason, HasSubstr("no progress"));
   EXPECT_FALSE(registry_.AcquireVerifier("d", {}).ok());
+  // There is nobody to go on with what it has, until another one serves.
+  EXPECT_THAT(registry_.TakeSuspects(now), IsEmpty());
+  JoinVerifier("other", 2, Verifier("another model"));
+  EXPECT_THAT(registry_.TakeSuspects(now), IsEmpty());
+  JoinVerifier("w", 3, Verifier("d"));
   // Told once.
-  const auto suspects = registry_.TakeSuspects();
+  const auto suspects = registry_.TakeSuspects(now);
   ASSERT_EQ(suspects.size(), 1u);
   EXPECT_EQ(suspects[0].node_id, verifier.node_id);
   EXPECT_THAT(suspects[0].reason, HasSubstr("no progress"));
-  EXPECT_THAT(registry_.TakeSuspects(), IsEmpty());
+  EXPECT_THAT(registry_.TakeSuspects(now), IsEmpty());
   EXPECT_EQ(report(100, true), NodeState::kServing);
 }
 
@@ -260,7 +265,21 @@ TEST_F(RegistryTest, AStallOfTheCoordinatorItselfMakesNobodySuspect) {
   }
   registry_.CheckSilence(now + absl::Milliseconds(200));
   EXPECT_EQ(State(verifier), NodeState::kSuspect);
-  EXPECT_EQ(registry_.TakeSuspects().size(), 1u);
+  // It is alone, so it has some time to come back.
+  EXPECT_THAT(registry_.TakeSuspects(now), IsEmpty());
+  EXPECT_THAT(registry_.TakeSuspects(now + absl::Milliseconds(11999)),
+              IsEmpty());
+  EXPECT_EQ(registry_.TakeSuspects(now + absl::Seconds(12)).size(), 1u);
+}
+
+TEST_F(RegistryTest, ALoneVerifierThatGetsOnAgainLosesNothing) {
+  const auto verifier = JoinVerifier("v", 1, Verifier("d"));
+  registry_.CheckSilence(kStart + absl::Seconds(4));
+  EXPECT_EQ(State(verifier), NodeState::kSuspect);
+  EXPECT_THAT(registry_.TakeSuspects(kStart + absl::Seconds(4)), IsEmpty());
+  registry_.OnLoad(verifier, {}, kStart + absl::Seconds(9));
+  EXPECT_EQ(State(verifier), NodeState::kServing);
+  EXPECT_THAT(registry_.TakeSuspects(kStart + absl::Minutes(1)), IsEmpty());
 }
 
 TEST_F(RegistryTest, ADrainingNodeThatWasSuspectStillDrains) {

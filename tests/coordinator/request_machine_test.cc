@@ -19,6 +19,7 @@
 namespace specwire::coordinator {
 namespace {
 
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -692,6 +693,16 @@ TEST(RequestMachineTest, ALostDrafterIsReplacedAndNobodyWaitsMeanwhile) {
               ElementsAre("SendDecodeTune patience 0",
                           "OpenDrafter 2 [1 2 3 7]",
                           "ArmDrafterTimer 2 owed 2"));
+}
+
+TEST(RequestMachineTest, ADrafterThatDrainsIsNotLost) {
+  RequestMachine machine = MakeStarted();
+  const absl::Status drains = DrainingError("the node drains");
+  // More often than drafters may be lost.
+  for (int32_t source = 1; source <= 20; ++source) {
+    EXPECT_THAT(Text(machine.OnDrafterClosed(source, drains, true)),
+                Contains(HasSubstr(absl::StrCat("OpenDrafter ", source + 1))));
+  }
 }
 
 TEST(RequestMachineTest, TheNextDraftersFirstWordRestoresPatience) {

@@ -280,6 +280,7 @@ INSTANTIATE_TEST_SUITE_P(OneRowATile,
 TEST(AtenRopeTest, FactorsDivideTheFrequencies) {
   const ModelConfig config = SmallConfig();
   AtenOptions options;
+  options.threads = std::make_shared<ThreadPool>(1);
   options.max_model_len = 16;
   options.rope_factors = {1, 2, 4, 8};
   const auto ops = CreateAtenOps(config, options);
