@@ -56,6 +56,14 @@ def seconds(text):
     return float(re.fullmatch(r"(\d+)s?", str(text)).group(1))
 
 
+def end_limit_s(program):
+    """How long a program may take to end when its grace is over."""
+    source = ("coordinator/main.cc" if program == "coordinator"
+              else "common/rpc/node_main.cc")
+    return float(re.search(r"kEndLimit = absl::Seconds\((\d+)\)",
+                           (SOURCE / source).read_text()).group(1))
+
+
 def parse_command(words):
     """(program, flags) of a command line; --flag=value and --flag value."""
     program, flags, words = words[0], {}, list(words[1:])
