@@ -287,7 +287,8 @@ void Membership::TellOfDrafters() {
 }
 
 void Membership::TellOfSuspects() {
-  for (const Registry::Suspect& suspect : registry_->TakeSuspects(absl::Now())) {
+  for (const Registry::Suspect& suspect :
+       registry_->TakeSuspects(absl::Now())) {
     {
       MutexLock lock(&mutex_);
       if (stopping_) return;
