@@ -312,17 +312,6 @@ std::vector<Registry::Suspect> Registry::TakeSuspects(absl::Time now) {
   return taken;
 }
 
-bool Registry::IsReplaceable(const Node& node) const {
-  // Without a draft node, sequences decode plainly.
-  if (!node.info.verifier.has_value()) return true;
-  const std::string& digest = node.info.verifier->model.model_digest;
-  return std::any_of(nodes_.begin(), nodes_.end(), [&](const auto& entry) {
-    const NodeInfo& other = entry.second.info;
-    return other.state == NodeState::kServing && other.verifier.has_value() &&
-           other.verifier->model.model_digest == digest;
-  });
-}
-
 void Registry::SetState(Node* node, NodeState state, std::string reason) {
   NodeInfo& info = node->info;
   if (info.state == state && info.reason == reason) return;

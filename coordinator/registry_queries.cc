@@ -223,6 +223,15 @@ int Registry::CountVerifiers(const std::string& model_digest) const {
   return ServedModel(model_digest).num_verifiers;
 }
 
+bool Registry::IsReplaceable(const Node& node) const {
+  // Without a draft node, sequences decode plainly.
+  if (!node.info.verifier.has_value()) return true;
+  const std::string& digest = node.info.verifier->model.model_digest;
+  return std::any_of(nodes_.begin(), nodes_.end(), [&](const auto& entry) {
+    return Serves(entry.second.info, digest);
+  });
+}
+
 bool Registry::DraftsLocally(const std::string& model_digest) const {
   MutexLock lock(&mutex_);
   return std::any_of(nodes_.begin(), nodes_.end(), [&](const auto& entry) {

@@ -5,47 +5,20 @@
 #include <string>
 #include <thread>
 
-#include "absl/synchronization/notification.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/status.h"
 #include "coordinator/coordinator.h"
 #include "coordinator/options.h"
 #include "gmock/gmock.h"
-#include "google/protobuf/wrappers.pb.h"
-#include "grpcpp/generic/generic_stub.h"
 #include "gtest/gtest.h"
 #include "httplib.h"
+#include "tests/testing/health.h"
 #include "tests/testing/in_process_cluster.h"
 
 namespace specwire::coordinator {
 namespace {
 
 using ::testing::HasSubstr;
-
-// Health's messages have one field each, like these: the service's name, and
-// its status.
-constexpr int kServing = 1;
-constexpr int kNotServing = 2;
-int CheckHealth(const std::string& address) {
-  grpc::TemplatedGenericStub<google::protobuf::StringValue,
-                             google::protobuf::Int32Value>
-      stub(MakeChannel(address));
-  grpc::ClientContext context;
-  const google::protobuf::StringValue request;
-  google::protobuf::Int32Value response;
-  absl::Notification done;
-  stub.UnaryCall(&context,
-                 "/grpc.health.v1.Health/Check",
-                 grpc::StubOptions(),
-                 &request,
-                 &response,
-                 [&done](const grpc::Status& status) {
-                   EXPECT_TRUE(status.ok()) << status.error_message();
-                   done.Notify();
-                 });
-  done.WaitForNotification();
-  return response.value();
-}
 
 class ServiceTest : public ::testing::Test {
  protected:
@@ -248,7 +221,8 @@ TEST_F(ServiceTest, HttpTellsHealthAndMetrics) {
 }
 
 TEST_F(ServiceTest, HealthIsServing) {
-  EXPECT_EQ(CheckHealth(cluster_.coordinator()->address()), kServing);
+  EXPECT_EQ(CheckHealth(MakeChannel(cluster_.coordinator()->address())),
+            kHealthServing);
 }
 
 TEST_F(ServiceTest, ShutdownLetsRequestsEndWithinTheGrace) {
@@ -284,7 +258,8 @@ TEST_F(ServiceTest, ShutdownRefusesNewAndEndsOldRequests) {
           EXPECT_TRUE(cluster_.coordinator()->Shutdown(absl::Seconds(1)).ok());
         });
         EXPECT_TRUE(Eventually([this] {
-          return CheckHealth(cluster_.coordinator()->address()) == kNotServing;
+          return CheckHealth(MakeChannel(cluster_.coordinator()->address())) ==
+                 kHealthNotServing;
         }));
         refused = cluster_.Generate(GreedyRequest("hello", 5)).status;
         return true;

@@ -4,14 +4,13 @@ elsewhere, with the same ids."""
 
 import os
 import signal
-import tempfile
 import threading
 import time
 import unittest
 
-from process_cluster import (Cluster, DONE, FAILED, PATIENCE_S, USAGE,
-                             make_tiny_model, one_line, read_health,
-                             read_metrics, wait_until)
+from process_cluster import (Cluster, DONE, FAILED, LongModelTest, PATIENCE_S,
+                             USAGE, one_line, read_health, read_metrics,
+                             wait_until)
 
 PROMPT = ("--prompt_ids", ",".join(["119,261,40,41,265,291"] * 6))
 # Long enough that it runs for a while.
@@ -54,17 +53,7 @@ def migrations(cluster):
                if series.startswith("specwire_request_migrations_total"))
 
 
-class DrainTest(unittest.TestCase):
-
-    @classmethod
-    def setUpClass(cls):
-        cls.folder = tempfile.TemporaryDirectory()
-        cls.model = os.path.join(cls.folder.name, "long.gguf")
-        make_tiny_model(cls.model, "--context_length", "8192")
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.folder.cleanup()
+class DrainTest(LongModelTest):
 
     def plain(self, cluster):
         ids = Call(cluster, "--no_speculation").ids()

@@ -4,30 +4,18 @@
 import os
 import signal
 import subprocess
-import tempfile
 import time
 import unittest
 
-from process_cluster import (Client, Cluster, DONE, FAILED, PATIENCE_S,
-                             make_tiny_model, one_line, read_health,
-                             wait_until)
+from process_cluster import (Client, Cluster, DONE, FAILED, LongModelTest,
+                             PATIENCE_S, one_line, read_health, wait_until)
 
 PROMPT = ("--prompt_ids", ",".join(["119,261,40,41,265,291"] * 6))
 # Long enough that a process can be killed while it runs.
 MAX_TOKENS = 6000
 
 
-class LossTest(unittest.TestCase):
-
-    @classmethod
-    def setUpClass(cls):
-        cls.folder = tempfile.TemporaryDirectory()
-        cls.model = os.path.join(cls.folder.name, "long.gguf")
-        make_tiny_model(cls.model, "--context_length", "8192")
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.folder.cleanup()
+class LossTest(LongModelTest):
 
     def start(self, cluster, *flags):
         """A long request, once its first text has arrived."""

@@ -6,12 +6,11 @@ import os
 import random
 import signal
 import subprocess
-import tempfile
 import time
 import unittest
 
-from process_cluster import (Client, Cluster, DONE, FAILED, PATIENCE_S,
-                             make_tiny_model, one_line, read_metrics,
+from process_cluster import (Client, Cluster, DONE, FAILED, LongModelTest,
+                             PATIENCE_S, make_tiny_model, one_line, read_metrics,
                              wait_until)
 
 PROMPT = ("--prompt_ids", ",".join(["119,261,40,41,265,291"] * 6))
@@ -76,20 +75,14 @@ def finish(call):
     return call.returncode, out, messages.decode()
 
 
-class ResumeTest(unittest.TestCase):
+class ResumeTest(LongModelTest):
 
     @classmethod
     def setUpClass(cls):
-        cls.folder = tempfile.TemporaryDirectory()
-        cls.model = os.path.join(cls.folder.name, "long.gguf")
-        make_tiny_model(cls.model, "--context_length", "8192")
+        super().setUpClass()
         cls.other_model = os.path.join(cls.folder.name, "other.gguf")
         make_tiny_model(cls.other_model, "--context_length", "8192", "--seed",
                         "2")
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.folder.cleanup()
 
     def check_identity(self, stats):
         self.assertEqual(

@@ -15,6 +15,7 @@ import socket
 import subprocess
 import tempfile
 import time
+import unittest
 import urllib.error
 import urllib.request
 
@@ -62,6 +63,20 @@ def make_tiny_model(output, *flags):
     subprocess.run(
         ["python3", SOURCE / "tests/testing/make_tiny_model.py",
          "--output", output, *flags], check=True, timeout=PATIENCE_S)
+
+
+class LongModelTest(unittest.TestCase):
+    """Tests with a tiny model of a long context, `model`, in `folder`."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.model = os.path.join(cls.folder.name, "long.gguf")
+        make_tiny_model(cls.model, "--context_length", "8192")
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
 
 
 class Program:

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/metrics/http_server.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -15,6 +13,7 @@
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/testing/loopback_socket.h"
 
 namespace specwire {
 namespace {
@@ -22,20 +21,9 @@ namespace {
 using testing::HasSubstr;
 using testing::StartsWith;
 
-int Connect(int port) {
-  const int fd = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(static_cast<uint16_t>(port));
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  EXPECT_EQ(connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)),
-            0);
-  return fd;
-}
-
 // Sends raw bytes and returns all that comes back until the end.
 std::string Exchange(int port, const std::string& bytes) {
-  const int fd = Connect(port);
+  const int fd = DialLoopback(port);
   size_t sent = 0;
   while (sent < bytes.size()) {
     const ssize_t count =
@@ -176,7 +164,7 @@ TEST(HttpServerTest, StopsPromptlyWithIdleConnections) {
   HttpServer server{HttpServerOptions()};
   ASSERT_TRUE(server.Start().ok());
   std::vector<int> idle;
-  for (int i = 0; i < 8; ++i) idle.push_back(Connect(server.port()));
+  for (int i = 0; i < 8; ++i) idle.push_back(DialLoopback(server.port()));
   const absl::Time start = absl::Now();
   server.Stop();
   server.Stop();

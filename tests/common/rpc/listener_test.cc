@@ -17,6 +17,7 @@
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/testing/loopback_socket.h"
 
 namespace specwire {
 namespace {
@@ -24,17 +25,6 @@ namespace {
 using testing::HasSubstr;
 
 constexpr absl::Duration kPatience = absl::Seconds(30);
-
-int Dial(int port) {
-  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(static_cast<uint16_t>(port));
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  EXPECT_EQ(connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)),
-            0);
-  return fd;
-}
 
 // True if the other side closes the connection.
 bool IsClosed(int fd, absl::Duration patience = kPatience) {
@@ -68,7 +58,7 @@ class ListenerTest : public testing::Test {
   }
 
   int Connect() {
-    dialled_.push_back(Dial(listener_->port()));
+    dialled_.push_back(DialLoopback(listener_->port()));
     return dialled_.back();
   }
 

@@ -5,19 +5,14 @@
 #include <memory>
 #include <string>
 
-#include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "common/rpc/channel.h"
-#include "google/protobuf/wrappers.pb.h"
-#include "grpcpp/generic/generic_stub.h"
 #include "gtest/gtest.h"
 #include "specwire/v1/draft.grpc.pb.h"
+#include "tests/testing/health.h"
 
 namespace specwire {
 namespace {
-
-constexpr int kServing = 1;
-constexpr int kNotServing = 2;
 
 class NodeHealthTest : public ::testing::Test {
  protected:
@@ -49,28 +44,8 @@ class NodeHealthTest : public ::testing::Test {
     advances_ = advances;
   }
 
-  // What gRPC's health service says of `service`. Its messages have one field
-  // each, like these.
   int Check(const std::string& service) {
-    grpc::TemplatedGenericStub<google::protobuf::StringValue,
-                               google::protobuf::Int32Value>
-        stub(channel_);
-    grpc::ClientContext context;
-    google::protobuf::StringValue request;
-    request.set_value(service);
-    google::protobuf::Int32Value response;
-    absl::Notification done;
-    stub.UnaryCall(&context,
-                   "/grpc.health.v1.Health/Check",
-                   grpc::StubOptions(),
-                   &request,
-                   &response,
-                   [&done](const grpc::Status& status) {
-                     EXPECT_TRUE(status.ok()) << status.error_message();
-                     done.Notify();
-                   });
-    done.WaitForNotification();
-    return response.value();
+    return CheckHealth(channel_, service);
   }
 
   bool Becomes(int status) {
@@ -94,12 +69,12 @@ class NodeHealthTest : public ::testing::Test {
 };
 
 TEST_F(NodeHealthTest, AHungEngineIsNotServingUntilItGetsOn) {
-  EXPECT_TRUE(Becomes(kServing));
+  EXPECT_TRUE(Becomes(kHealthServing));
   Set(/*working=*/true, /*advances=*/false);
-  EXPECT_TRUE(Becomes(kNotServing));
+  EXPECT_TRUE(Becomes(kHealthNotServing));
   EXPECT_FALSE(health_->healthy());
   Set(/*working=*/true, /*advances=*/true);
-  EXPECT_TRUE(Becomes(kServing));
+  EXPECT_TRUE(Becomes(kHealthServing));
   EXPECT_TRUE(health_->healthy());
 }
 
@@ -108,7 +83,7 @@ TEST_F(NodeHealthTest, AnIdleOrBusyEngineIsServing) {
     Set(working, /*advances=*/working);
     const absl::Time end = absl::Now() + absl::Milliseconds(400);
     while (absl::Now() < end) {
-      EXPECT_EQ(Check(""), kServing);
+      EXPECT_EQ(Check(""), kHealthServing);
       absl::SleepFor(absl::Milliseconds(10));
     }
   }
@@ -117,12 +92,12 @@ TEST_F(NodeHealthTest, AnIdleOrBusyEngineIsServing) {
 TEST_F(NodeHealthTest, ADrainingNodeStaysNotServing) {
   health_->SetDraining();
   EXPECT_TRUE(health_->draining());
-  EXPECT_EQ(Check(""), kNotServing);
+  EXPECT_EQ(Check(""), kHealthNotServing);
   Set(/*working=*/true, /*advances=*/false);
-  EXPECT_TRUE(Becomes(kNotServing));
+  EXPECT_TRUE(Becomes(kHealthNotServing));
   Set(/*working=*/true, /*advances=*/true);
   absl::SleepFor(absl::Milliseconds(200));
-  EXPECT_EQ(Check(""), kNotServing);
+  EXPECT_EQ(Check(""), kHealthNotServing);
 }
 
 }  // namespace

@@ -7,10 +7,7 @@
 #include <string>
 #include <thread>
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <poll.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include "absl/strings/str_cat.h"
@@ -28,6 +25,7 @@
 #include "specwire/v1/verifier.grpc.pb.h"
 #include "tests/common/base/event.h"
 #include "tests/common/rpc/stream_test_util.h"
+#include "tests/testing/loopback_socket.h"
 
 namespace specwire {
 namespace {
@@ -217,9 +215,9 @@ TEST(RpcServerTest, RefusesMessagesAndHeadersBeyondItsLimits) {
 
 // Opens a stream and waits until it is served.
 std::shared_ptr<ClientSender<v1::DecodeRequest>> OpenIdleStream(
-    const std::string& address,
+    const std::shared_ptr<grpc::Channel>& channel,
     std::shared_ptr<RecordingHandler<v1::DecodeResponse>> handler) {
-  const auto stub = v1::VerifierService::NewStub(MakeChannel(address));
+  const auto stub = v1::VerifierService::NewStub(channel);
   auto sender = StartClientStream<v1::DecodeRequest, v1::DecodeResponse>(
       ClientStreamOptions(),
       handler,
@@ -230,20 +228,37 @@ std::shared_ptr<ClientSender<v1::DecodeRequest>> OpenIdleStream(
   return sender;
 }
 
+std::shared_ptr<ClientSender<v1::DecodeRequest>> OpenIdleStream(
+    const std::string& address,
+    std::shared_ptr<RecordingHandler<v1::DecodeResponse>> handler) {
+  return OpenIdleStream(MakeChannel(address), std::move(handler));
+}
+
+// Has a server shut down while a stream is open, which then ends by itself.
+void EndStreamWhileShuttingDown() {
+  IdleService service;
+  const auto server = MustStart(RpcServerOptions(), &service);
+  auto handler = std::make_shared<RecordingHandler<v1::DecodeResponse>>();
+  auto sender = OpenIdleStream(server->address(), handler);
+  std::thread client([&] {
+    EXPECT_TRUE(handler->AwaitMessages(1));
+    sender->WritesDone();
+  });
+  const absl::Time start = absl::Now();
+  EXPECT_TRUE(server->Shutdown(absl::Seconds(25)).ok());
+  EXPECT_LT(absl::Now() - start, absl::Seconds(20));
+  client.join();
+  EXPECT_TRUE(handler->AwaitClosed().ok());
+}
+
 TEST(RpcServerTest, AnOldConnectionKeepsItsStreams) {
   IdleService service;
   RpcServerOptions options;
   options.max_connection_age = absl::Milliseconds(50);
   const auto server = MustStart(options, &service);
   const auto channel = MakeChannel(server->address());
-  const auto stub = v1::VerifierService::NewStub(channel);
   auto handler = std::make_shared<RecordingHandler<v1::DecodeResponse>>();
-  auto sender = StartClientStream<v1::DecodeRequest, v1::DecodeResponse>(
-      ClientStreamOptions(),
-      handler,
-      [&](grpc::ClientContext* context, auto* reactor) {
-        stub->async()->Decode(context, reactor);
-      });
+  auto sender = OpenIdleStream(channel, handler);
   ASSERT_TRUE(handler->AwaitMessages(1));
   // The server has said that it takes no further calls there.
   ASSERT_TRUE(channel->WaitForStateChange(
@@ -259,13 +274,7 @@ TEST(RpcServerTest, AConnectionThatSaysNothingIsClosed) {
   RpcServerOptions options;
   options.handshake_timeout = absl::Milliseconds(100);
   const auto server = MustStart(options, &service);
-  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(static_cast<uint16_t>(server->port()));
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  ASSERT_EQ(connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)),
-            0);
+  const int fd = DialLoopback(server->port());
   pollfd closed = {fd, POLLRDHUP, 0};
   EXPECT_EQ(poll(&closed, 1, 30'000), 1);
   close(fd);
@@ -288,37 +297,13 @@ TEST(RpcServerTest, ShutdownCancelsWhatOutlastsTheGrace) {
 }
 
 TEST(RpcServerTest, ShutdownIsOverWhenTheLastCallEnds) {
-  IdleService service;
-  const auto server = MustStart(RpcServerOptions(), &service);
-  auto handler = std::make_shared<RecordingHandler<v1::DecodeResponse>>();
-  auto sender = OpenIdleStream(server->address(), handler);
-  std::thread client([&] {
-    EXPECT_TRUE(handler->AwaitMessages(1));
-    sender->WritesDone();
-  });
-  const absl::Time start = absl::Now();
-  EXPECT_TRUE(server->Shutdown(absl::Seconds(25)).ok());
-  EXPECT_LT(absl::Now() - start, absl::Seconds(20));
-  client.join();
-  EXPECT_TRUE(handler->AwaitClosed().ok());
+  EndStreamWhileShuttingDown();
 }
 
 // gRPC destroys what its callback API runs on with the last server or channel,
 // and aborts now and then: within some hundred times.
 TEST(RpcServerTest, ServersComeAndGo) {
-  for (int i = 0; i < 1000; ++i) {
-    IdleService service;
-    const auto server = MustStart(RpcServerOptions(), &service);
-    auto handler = std::make_shared<RecordingHandler<v1::DecodeResponse>>();
-    auto sender = OpenIdleStream(server->address(), handler);
-    std::thread client([&] {
-      EXPECT_TRUE(handler->AwaitMessages(1));
-      sender->WritesDone();
-    });
-    EXPECT_TRUE(server->Shutdown(absl::Seconds(25)).ok());
-    client.join();
-    EXPECT_TRUE(handler->AwaitClosed().ok());
-  }
+  for (int i = 0; i < 1000; ++i) EndStreamWhileShuttingDown();
 }
 
 TEST(RpcServerTest, ShutdownDoesNotHangOnAStuckHandler) {
