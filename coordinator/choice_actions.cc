@@ -44,17 +44,23 @@ class Choice::NodeHandler final : public StreamHandler<In> {
   NodeHandler(Choice* choice,
               int32_t number,
               std::string node_id,
+              int num_unread,
               OnIn on_in,
               OnEnd on_end)
       : host_(choice->context_.host->shared_from_this()),
         choice_(choice),
         number_(number),
         node_id_(std::move(node_id)),
+        num_unread_(num_unread),
         on_in_(on_in),
         on_end_(on_end) {}
 
   void OnMessage(In message) override {
     if (flooded_) return;
+    if (num_unread_ > 0) {
+      choice_->environment_.registry->OnRead(node_id_,
+                                             std::exchange(num_unread_, 0));
+    }
     if (backlog_->fetch_add(1) >= kMaxBacklog) {
       flooded_ = true;
       PostEnd(absl::InternalError("the node sends faster than it may"));
@@ -71,7 +77,7 @@ class Choice::NodeHandler final : public StreamHandler<In> {
   }
 
   void OnClosed(absl::Status status) override {
-    choice_->environment_.registry->Release(node_id_);
+    choice_->environment_.registry->Release(node_id_, num_unread_);
     PostEnd(std::move(status));
   }
 
@@ -89,6 +95,9 @@ class Choice::NodeHandler final : public StreamHandler<In> {
   Choice* const choice_;
   const int32_t number_;
   const std::string node_id_;
+  // Tokens that the node has to read before it says something. Touched by
+  // OnMessage, and by OnClosed, which comes last.
+  int num_unread_;
   const OnIn on_in_;
   const OnEnd on_end_;
   // Shared with the tasks, which may outlive the handler.
@@ -129,14 +138,17 @@ absl::Status Choice::WhyNone(const absl::Status& status) const {
 }
 
 void Choice::Do(const OpenVerifier& open) {
+  const auto num_tokens = static_cast<int>(open.tokens.size());
+  const int end = static_cast<int>(request_.params.prompt.size()) +
+                  request_.params.max_tokens;
   std::shared_ptr<const NodeLink> link;
   while (link == nullptr) {
     absl::StatusOr<NodeInfo> node = environment_.registry->AcquireVerifier(
         request_.model->info.model.model_digest,
         lost_verifiers_,
-        request_.affinity,
-        static_cast<int>(request_.params.prompt.size()) +
-            request_.params.max_tokens);
+        {.num_tokens = num_tokens,
+         .max_tokens = end - num_tokens,
+         .affinity = request_.affinity});
     if (!node.ok()) {
       Perform(machine_.OnVerifierClosed(WhyNone(node.status()),
                                         /*could_open=*/false));
@@ -145,7 +157,7 @@ void Choice::Do(const OpenVerifier& open) {
     link = environment_.membership->Link(node->node_id);
     if (link == nullptr) {
       // It left between the two calls.
-      environment_.registry->Release(node->node_id);
+      environment_.registry->Release(node->node_id, num_tokens);
       lost_verifiers_.insert(node->node_id);
     }
     verifier_.node = *std::move(node);
@@ -163,6 +175,7 @@ void Choice::Do(const OpenVerifier& open) {
       this,
       verifier_.number,
       verifier_.node.node_id,
+      num_tokens,
       &Choice::OnDecoded,
       &Choice::OnDecodeClosed);
   verifier_.sender = StartClientStream<v1::DecodeRequest, v1::DecodeResponse>(
@@ -201,7 +214,8 @@ bool Choice::OpenDraftNode(const OpenDrafter& open) {
     absl::StatusOr<NodeInfo> node = environment_.registry->AcquireDrafter(
         request_.model->info.vocabulary_fingerprint,
         request_.drafter,
-        lost_drafters_);
+        lost_drafters_,
+        verifier_.node.identity.address);
     if (!node.ok()) return false;
     link = environment_.membership->Link(node->node_id);
     if (link == nullptr) {
@@ -215,6 +229,7 @@ bool Choice::OpenDraftNode(const OpenDrafter& open) {
       std::make_shared<NodeHandler<v1::DraftResponse>>(this,
                                                        open.source,
                                                        drafter_.node.node_id,
+                                                       /*num_unread=*/0,
                                                        &Choice::OnDrafted,
                                                        &Choice::OnDraftClosed);
   drafter_.sender = StartClientStream<v1::DraftRequest, v1::DraftResponse>(

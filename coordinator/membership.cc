@@ -23,12 +23,26 @@ constexpr int kProbeThreads = 16;
 constexpr size_t kMaxQueuedProbes = 4096;
 constexpr absl::Duration kFirstPause = absl::Milliseconds(100);
 constexpr absl::Duration kLongestPause = absl::Seconds(2);
+// Between two measurements of a draft node's round trip.
+constexpr absl::Duration kRoundTripPeriod = absl::Seconds(2);
+// A longer one is not waited for.
+constexpr absl::Duration kLongestRoundTrip = absl::Seconds(1);
 // Between two looks for nodes that are silent.
 constexpr absl::Duration kSilencePeriod = absl::Milliseconds(200);
 // A tokenizer that is larger is not taken.
 constexpr size_t kMaxTokenizerBytes = size_t{256} << 20;
 constexpr int kMaxDigestLength = 128;
 constexpr int kMaxDrafterNameLength = 64;
+
+// Those that make no sense are left out.
+StepCosts StepCostsOf(const v1::GetModelResponse& response) {
+  std::vector<StepCosts::Point> points;
+  for (const v1::StepCost& cost : response.step_costs()) {
+    if (points.size() == StepCosts::kMaxPoints) break;
+    points.push_back({cost.num_rows(), absl::Microseconds(cost.duration_us())});
+  }
+  return StepCosts(points);
+}
 
 absl::Status CheckDrafter(const v1::GetDrafterResponse& response) {
   if (response.drafter().empty() ||
@@ -60,9 +74,8 @@ absl::Status CheckDrafter(const v1::GetDrafterResponse& response) {
 // destructor can cancel while the call runs.
 class Membership::ProbeContext {
  public:
-  explicit ProbeContext(Membership* owner) : owner_(owner) {
-    context_.set_deadline(
-        absl::ToChronoTime(absl::Now() + owner->options_.probe_deadline));
+  ProbeContext(Membership* owner, absl::Duration timeout) : owner_(owner) {
+    context_.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
     MutexLock lock(&owner_->mutex_);
     if (owner_->stopping_) context_.TryCancel();
     owner_->contexts_.insert(&context_);
@@ -119,6 +132,7 @@ absl::StatusOr<Registry::Registration> Membership::Join(
   node.node_id = registration.node_id;
   node.identity = identity;
   bool probe = false;
+  bool measure = false;
   {
     MutexLock lock(&mutex_);
     std::shared_ptr<const NodeLink>& link = links_[registration.node_id];
@@ -130,7 +144,10 @@ absl::StatusOr<Registry::Registration> Membership::Join(
       return !registry_->IsLive(entry.first);
     });
     probe = !registration.known && probing_.insert(node.node_id).second;
+    measure = identity.role == NodeRole::kDraft &&
+              measuring_.insert(node.node_id).second;
   }
+  if (measure) ScheduleRoundTrip(node.node_id);
   if (probe) StartProbe(node, 0);
   TellOfDrafters();
   return registration;
@@ -211,7 +228,7 @@ void Membership::Probe(const NodeInfo& node, int attempt) {
 
 absl::Status Membership::ProbeVerifier(const NodeInfo& node,
                                        const NodeLink& link) {
-  ProbeContext context(this);
+  ProbeContext context(this, options_.probe_deadline);
   const std::unique_ptr<grpc::ClientReader<v1::GetModelResponse>> reader =
       link.verifier.GetModel(context.get(), v1::GetModelRequest());
   v1::GetModelResponse response;
@@ -226,6 +243,7 @@ absl::Status Membership::ProbeVerifier(const NodeInfo& node,
   info.max_num_sequences = response.model().max_num_sequences();
   info.max_queued_sequences =
       std::max(response.model().max_queued_sequences(), 0);
+  info.step_costs = StepCostsOf(response);
   if (catalog_->Find(info.model.model_digest) == nullptr) {
     std::string tokenizer = response.tokenizer_chunk();
     while (reader->Read(&response)) {
@@ -254,7 +272,7 @@ absl::Status Membership::ProbeVerifier(const NodeInfo& node,
 
 absl::Status Membership::ProbeDrafter(const NodeInfo& node,
                                       const NodeLink& link) {
-  ProbeContext context(this);
+  ProbeContext context(this, options_.probe_deadline);
   v1::GetDrafterResponse response;
   SPECWIRE_RETURN_IF_ERROR(FromGrpcStatus(link.drafter.GetDrafter(
       context.get(), v1::GetDrafterRequest(), &response)));
@@ -267,6 +285,42 @@ absl::Status Membership::ProbeDrafter(const NodeInfo& node,
                             response.max_num_sequences(),
                             response.synthetic()});
   return absl::OkStatus();
+}
+
+void Membership::ScheduleRoundTrip(const std::string& node_id) {
+  After(kRoundTripPeriod, [this, node_id] {
+    // Without a worker now there is one later.
+    if (!workers_->Post([this, node_id] { MeasureRoundTrip(node_id); })) {
+      ScheduleRoundTrip(node_id);
+    }
+  });
+}
+
+void Membership::MeasureRoundTrip(const std::string& node_id) {
+  std::shared_ptr<const NodeLink> link;
+  {
+    MutexLock lock(&mutex_);
+    const auto it = links_.find(node_id);
+    if (it == links_.end()) {
+      measuring_.erase(node_id);
+      return;
+    }
+    link = it->second;
+  }
+  // A node that hangs would hold the worker, and a connection that has yet to
+  // be made would be part of what is measured.
+  if (registry_->IsServing(node_id) &&
+      link->channel->GetState(/*try_to_connect=*/false) == GRPC_CHANNEL_READY) {
+    ProbeContext context(this, kLongestRoundTrip);
+    v1::GetDrafterResponse response;
+    const absl::Time begin = absl::Now();
+    const grpc::Status status = link->drafter.GetDrafter(
+        context.get(), v1::GetDrafterRequest(), &response);
+    if (status.ok()) {
+      registry_->OnRoundTrip(node_id, absl::Now() - begin);
+    }
+  }
+  ScheduleRoundTrip(node_id);
 }
 
 void Membership::CheckSilence() {

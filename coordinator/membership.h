@@ -87,6 +87,10 @@ class Membership {
   void Probe(const NodeInfo& node, int attempt);
   absl::Status ProbeVerifier(const NodeInfo& node, const NodeLink& link);
   absl::Status ProbeDrafter(const NodeInfo& node, const NodeLink& link);
+  // Times a call to a draft node that makes it no work, on a worker, again and
+  // again while it is a member.
+  void ScheduleRoundTrip(const std::string& node_id);
+  void MeasureRoundTrip(const std::string& node_id);
   // Runs `callback` later, unless stopping.
   void After(absl::Duration delay, absl::AnyInvocable<void()> callback);
   void CheckSilence();
@@ -111,6 +115,8 @@ class Membership {
       ABSL_GUARDED_BY(mutex_);
   // Nodes that are being asked.
   std::set<std::string> probing_ ABSL_GUARDED_BY(mutex_);
+  // Draft nodes whose round trip is measured from time to time.
+  std::set<std::string> measuring_ ABSL_GUARDED_BY(mutex_);
   std::set<grpc::ClientContext*> contexts_ ABSL_GUARDED_BY(mutex_);
   int64_t drafters_told_ ABSL_GUARDED_BY(mutex_) = 0;
   // Guarded calls, with their nodes' ids.

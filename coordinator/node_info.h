@@ -6,7 +6,9 @@
 #include <string>
 
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "common/model/engine.h"
+#include "coordinator/routing.h"
 
 namespace specwire::coordinator {
 
@@ -63,6 +65,7 @@ struct VerifierInfo {
   int max_queued_sequences = 0;
   // The drafter that it keeps for itself, "suffix" or "hybrid"; empty: none.
   std::string local_drafter = {};
+  StepCosts step_costs = {};
 };
 
 // What a draft node's drafter is.
@@ -91,6 +94,9 @@ struct NodeInfo {
   int num_running = 0;
   // Set once a verifier has told it.
   std::optional<VerifierInfo> verifier;
+  // Of a draft node, the shortest of late; see Registry::OnRoundTrip. 0: not
+  // measured yet.
+  absl::Duration round_trip;
   // Set once a draft node has told it.
   std::optional<DrafterInfo> drafter;
 };

@@ -17,6 +17,7 @@
 #include "common/base/mutex.h"
 #include "common/base/progress_watch.h"
 #include "coordinator/node_info.h"
+#include "coordinator/routing.h"
 
 namespace specwire::coordinator {
 
@@ -98,35 +99,42 @@ class Registry {
   // if there is none.
   absl::StatusOr<NodeInfo> FindLive(absl::string_view name_or_id) const;
 
-  // A node that serves the model, not in `exclude`, with about the least work;
-  // of several with as little, requests of the same `affinity` (a hash of what
-  // they may share a cached prefix by; 0: nothing) get the same one. Counts one
-  // sequence more on it. Nodes whose context is shorter than `length` do not
-  // count. UNAVAILABLE with the reason if there is none, RESOURCE_EXHAUSTED if
-  // all are full.
+  // The node that serves the model, not in `exclude`, and is expected to finish
+  // the sequence first; see PickVerifier. Counts one sequence more on it, and
+  // its tokens as unread. Nodes whose context is too short do not count.
+  // UNAVAILABLE with the reason if there is none, RESOURCE_EXHAUSTED if all are
+  // full.
   absl::StatusOr<NodeInfo> AcquireVerifier(const std::string& model_digest,
                                            const std::set<std::string>& exclude,
-                                           uint64_t affinity = 0,
-                                           int length = 0);
+                                           const SequenceNeed& need = {});
+  // The node has read so many of the tokens of a sequence that it was acquired
+  // for.
+  void OnRead(const std::string& node_id, int num_tokens);
   // RESOURCE_EXHAUSTED, with a retry delay, if the nodes that serve the model
   // have no room for `num_sequences` more, as far as is known here;
   // INVALID_ARGUMENT naming `n` if they never have. OK if there is no such
   // node.
   absl::Status CheckRoom(const std::string& model_digest,
                          int num_sequences) const;
-  // A draft node, as AcquireVerifier, that fits a vocabulary; `drafter` empty:
-  // any.
+  // The draft node that fits a vocabulary and whose drafts are expected first
+  // at the verifier of that address (empty: there is none yet); see
+  // PickDrafter. Counts one sequence more on it. `drafter` empty: any.
   absl::StatusOr<NodeInfo> AcquireDrafter(
       const std::string& vocabulary_fingerprint,
       const std::string& drafter,
-      const std::set<std::string>& exclude);
-  // A sequence has left the node. REQUIRES: acquired before.
-  void Release(const std::string& node_id);
+      const std::set<std::string>& exclude,
+      const std::string& verifier_address = "");
+  // What a message to the node and its answer took, without work.
+  void OnRoundTrip(const std::string& node_id, absl::Duration round_trip);
+  // A sequence has left the node. REQUIRES: acquired before; of its tokens all
+  // but `num_unread` were told by OnRead.
+  void Release(const std::string& node_id, int num_unread = 0);
 
   // All nodes, sorted by role (draft nodes first), name, then age.
   std::vector<NodeInfo> Nodes() const;
   // True while the node may be asked what it serves: it has not gone.
   bool IsLive(const std::string& node_id) const;
+  bool IsServing(const std::string& node_id) const;
   int Count(NodeRole role, NodeState state) const;
   // What the verifiers of a model that take work say of it.
   struct Served {
@@ -173,6 +181,9 @@ class Registry {
     int64_t age = 0;
     absl::Time last_heard;
     ProgressWatch progress;
+    // Of sequences of ours, tokens that it has yet to read.
+    int64_t unread_tokens = 0;
+    RoundTrip round_trip = {};
     // Set if Drain() was called.
     std::optional<std::string> drain_reason = std::nullopt;
     // Reason of the latest failed probe.
@@ -192,6 +203,7 @@ class Registry {
   // The state that a node's own data give it, silence aside.
   void Judge(Node* node) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void JudgeDrafters() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  static void SortByAge(std::vector<Node*>* nodes);
   void ForgetOldest() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::string WhyNoVerifierLocked(const std::string& model_digest) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -200,6 +212,7 @@ class Registry {
   mutable Mutex mutex_;
   // By node id.
   std::map<std::string, Node> nodes_ ABSL_GUARDED_BY(mutex_);
+  PrefixHomes homes_ ABSL_GUARDED_BY(mutex_);
   int64_t next_number_ ABSL_GUARDED_BY(mutex_) = 1;
   int64_t drafters_gained_ ABSL_GUARDED_BY(mutex_) = 0;
   // Not told yet, by node id: since when.

@@ -4,7 +4,6 @@
 // happens to nodes is in registry.cc.
 
 #include <algorithm>
-#include <limits>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -19,9 +18,6 @@
 namespace specwire::coordinator {
 namespace {
 
-// One part in so many more work than the least loaded node has is worth a
-// cached prefix.
-constexpr int kSlackShare = 8;
 // Places come free all the time.
 constexpr absl::Duration kRetryDelay = absl::Seconds(1);
 
@@ -44,16 +40,16 @@ bool Serves(const NodeInfo& info, const std::string& model_digest) {
          info.verifier->model.model_digest == model_digest;
 }
 
-// The machine that the node computes on, as far as its address tells.
-std::string HostOf(const NodeInfo& info) {
+// The machine that a node computes on, as far as its address tells.
+std::string HostOf(const std::string& node_address) {
   const absl::StatusOr<HostPort> address =
-      ParseHostPort(info.identity.address, "address");
-  return address.ok() ? address->host : info.identity.address;
+      ParseHostPort(node_address, "address");
+  return address.ok() ? address->host : node_address;
 }
 
-// Orders nodes by work: our own streams and what the node last reported,
-// whichever says more; other coordinators may use it too.
-int Work(const NodeInfo& info) {
+// Our own streams and what the node last reported, whichever says more; other
+// coordinators may use it too.
+int NumSequences(const NodeInfo& info) {
   return std::max(info.num_running, info.load.num_sequences);
 }
 
@@ -69,6 +65,16 @@ bool IsFull(const NodeInfo& info) {
   return places > 0 && info.num_running >= places;
 }
 
+// Sequences that a verifier computes at once, as far as is known; 0: any
+// number. Some that wait although there are places want for blocks.
+int MaxRunning(const NodeInfo& info) {
+  const int places = info.verifier->max_num_sequences;
+  const NodeLoad& load = info.load;
+  if (load.num_waiting <= 0) return places;
+  const int running = std::max(load.num_sequences - load.num_waiting, 1);
+  return places > 0 ? std::min(places, running) : running;
+}
+
 absl::Status AllFull() {
   return WithRetryDelay(absl::ResourceExhaustedError("all verifiers are full"),
                         kRetryDelay);
@@ -76,28 +82,30 @@ absl::Status AllFull() {
 
 }  // namespace
 
+void Registry::SortByAge(std::vector<Node*>* nodes) {
+  std::sort(nodes->begin(), nodes->end(), [](const Node* a, const Node* b) {
+    return a->age < b->age;
+  });
+}
+
 absl::StatusOr<NodeInfo> Registry::AcquireVerifier(
     const std::string& model_digest,
     const std::set<std::string>& exclude,
-    uint64_t affinity,
-    int length) {
+    const SequenceNeed& need) {
+  const int length = need.num_tokens + need.max_tokens;
   MutexLock lock(&mutex_);
   std::vector<Node*> able;
   bool full = false;
   bool short_of_context = false;
-  int least = std::numeric_limits<int>::max();
   for (auto& [id, node] : nodes_) {
     if (!Serves(node.info, model_digest) || exclude.contains(id)) continue;
     if (node.info.verifier->model.max_model_len < length) {
       short_of_context = true;
-      continue;
-    }
-    if (IsFull(node.info)) {
+    } else if (IsFull(node.info)) {
       full = true;
-      continue;
+    } else {
+      able.push_back(&node);
     }
-    least = std::min(least, Work(node.info));
-    able.push_back(&node);
   }
   if (able.empty()) {
     if (full) return AllFull();
@@ -108,20 +116,32 @@ absl::StatusOr<NodeInfo> Registry::AcquireVerifier(
                            " tokens")
             : WhyNoVerifierLocked(model_digest));
   }
-  // Without affinity strictly the least work, of equals the oldest.
-  const int most = affinity == 0 ? least : least + 1 + least / kSlackShare;
-  const auto rank = [&](const Node* node) {
-    return std::tuple(
-        affinity == 0 ? 0 : StableHash(node->info.identity.name, affinity),
-        -node->age);
-  };
-  Node* best = nullptr;
-  for (Node* const node : able) {
-    if (Work(node->info) > most) continue;
-    if (best == nullptr || rank(node) > rank(best)) best = node;
+  SortByAge(&able);
+  std::vector<VerifierCandidate> candidates;
+  candidates.reserve(able.size());
+  for (const Node* node : able) {
+    candidates.push_back(
+        {.costs = &node->info.verifier->step_costs,
+         .num_sequences = NumSequences(node->info),
+         .max_running = MaxRunning(node->info),
+         .unread_tokens = node->unread_tokens,
+         .cached_tokens = homes_.CachedTokens(need, node->info.node_id),
+         .rank = need.affinity == 0
+                     ? 0
+                     : StableHash(node->info.identity.name, need.affinity)});
   }
+  Node* const best = able[PickVerifier(candidates, need)];
+  homes_.Note(need, best->info.node_id);
+  best->unread_tokens += need.num_tokens;
   ++best->info.num_running;
   return best->info;
+}
+
+void Registry::OnRead(const std::string& node_id, int num_tokens) {
+  MutexLock lock(&mutex_);
+  if (Node* node = Find(node_id); node != nullptr) {
+    node->unread_tokens -= num_tokens;
+  }
 }
 
 absl::Status Registry::CheckRoom(const std::string& model_digest,
@@ -165,30 +185,50 @@ Registry::Served Registry::ServedModel(const std::string& model_digest) const {
 absl::StatusOr<NodeInfo> Registry::AcquireDrafter(
     const std::string& vocabulary_fingerprint,
     const std::string& drafter,
-    const std::set<std::string>& exclude) {
+    const std::set<std::string>& exclude,
+    const std::string& verifier_address) {
   MutexLock lock(&mutex_);
-  Node* best = nullptr;
+  std::vector<Node*> able;
   for (auto& [id, node] : nodes_) {
-    if (!Drafts(node.info, vocabulary_fingerprint, drafter) ||
-        exclude.contains(id)) {
-      continue;
-    }
-    if (best == nullptr || std::tuple(Work(node.info), node.age) <
-                               std::tuple(Work(best->info), best->age)) {
-      best = &node;
+    if (Drafts(node.info, vocabulary_fingerprint, drafter) &&
+        !exclude.contains(id)) {
+      able.push_back(&node);
     }
   }
-  if (best == nullptr) {
+  if (able.empty()) {
     return absl::UnavailableError("no draft node that fits takes work");
   }
+  SortByAge(&able);
+  const std::string host = HostOf(verifier_address);
+  std::vector<DrafterCandidate> candidates;
+  candidates.reserve(able.size());
+  for (const Node* node : able) {
+    candidates.push_back(
+        {.num_sequences = NumSequences(node->info),
+         .round_trip = node->info.round_trip,
+         .beside_verifier = HostOf(node->info.identity.address) == host});
+  }
+  Node* const best = able[PickDrafter(candidates)];
   ++best->info.num_running;
   return best->info;
 }
 
-void Registry::Release(const std::string& node_id) {
+void Registry::OnRoundTrip(const std::string& node_id,
+                           absl::Duration round_trip) {
+  MutexLock lock(&mutex_);
+  if (Node* node = Find(node_id); node != nullptr) {
+    node->round_trip.Observe(round_trip);
+    node->info.round_trip = node->round_trip.shortest();
+  }
+}
+
+void Registry::Release(const std::string& node_id, int num_unread) {
   MutexLock lock(&mutex_);
   // A node that has left may have been forgotten meanwhile.
-  if (Node* node = Find(node_id); node != nullptr) --node->info.num_running;
+  if (Node* node = Find(node_id); node != nullptr) {
+    --node->info.num_running;
+    node->unread_tokens -= num_unread;
+  }
 }
 
 std::vector<NodeInfo> Registry::Nodes() const {
@@ -208,6 +248,12 @@ bool Registry::IsLive(const std::string& node_id) const {
   MutexLock lock(&mutex_);
   const auto it = nodes_.find(node_id);
   return it != nodes_.end() && it->second.info.state != NodeState::kGone;
+}
+
+bool Registry::IsServing(const std::string& node_id) const {
+  MutexLock lock(&mutex_);
+  const auto it = nodes_.find(node_id);
+  return it != nodes_.end() && it->second.info.state == NodeState::kServing;
 }
 
 int Registry::Count(NodeRole role, NodeState state) const {
@@ -248,13 +294,13 @@ bool Registry::DraftsBesideModels(const std::string& model_digest,
   for (const auto& [id, node] : nodes_) {
     if (Serves(node.info, model_digest) &&
         node.info.verifier->local_drafter == kHybridDrafter) {
-      hosts.insert(HostOf(node.info));
+      hosts.insert(HostOf(node.info.identity.address));
     }
   }
   bool any = false;
   for (const auto& [id, node] : nodes_) {
     if (!Drafts(node.info, vocabulary_fingerprint, drafter)) continue;
-    if (hosts.count(HostOf(node.info)) == 0) return false;
+    if (hosts.count(HostOf(node.info.identity.address)) == 0) return false;
     any = true;
   }
   return any;

@@ -232,8 +232,7 @@ class Scorer {
                               environment_.registry->AcquireVerifier(
                                   score_.model->info.model.model_digest,
                                   lost_,
-                                  /*affinity=*/0,
-                                  window.end - window.begin));
+                                  {.num_tokens = window.end - window.begin}));
     const std::shared_ptr<const NodeLink> link =
         environment_.membership->Link(node_.node_id);
     const absl::Status status = link == nullptr
@@ -245,7 +244,7 @@ class Scorer {
                                               window,
                                               context_,
                                               response_);
-    environment_.registry->Release(node_.node_id);
+    environment_.registry->Release(node_.node_id, window.end - window.begin);
     return status;
   }
 

@@ -476,43 +476,217 @@ TEST_F(RegistryTest, ContextAndNameAreANodesOwn) {
   EXPECT_EQ(served.max_model_len, 3000);
   EXPECT_THAT(served.names, ElementsAre("large", "small"));
   for (int i = 0; i < 10; ++i) {
-    EXPECT_EQ(registry_.AcquireVerifier("digest", {}, 0, 301)->identity.name,
+    EXPECT_EQ(registry_.AcquireVerifier("digest", {}, {.num_tokens = 301})
+                  ->identity.name,
               "one");
   }
-  EXPECT_EQ(registry_.AcquireVerifier("digest", {}, 0, 300)->identity.name,
-            "two");
+  EXPECT_EQ(
+      registry_
+          .AcquireVerifier("digest", {}, {.num_tokens = 100, .max_tokens = 200})
+          ->identity.name,
+      "two");
   const absl::Status none =
-      registry_.AcquireVerifier("digest", {large.node_id}, 0, 301).status();
+      registry_.AcquireVerifier("digest", {large.node_id}, {.num_tokens = 301})
+          .status();
   EXPECT_EQ(none.code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(none.message()), HasSubstr("301"));
 }
 
-TEST_F(RegistryTest, RequestsOfOneAffinityShareANodeWhileWorkIsEven) {
+// With room in its context for sequences of any need below.
+VerifierInfo RoomyVerifier(
+    const std::vector<StepCosts::Point>& step_costs = {}) {
+  VerifierInfo info = Verifier("digest");
+  info.model.max_model_len = 4096;
+  info.step_costs = StepCosts(step_costs);
+  return info;
+}
+
+TEST_F(RegistryTest, RequestsOfOneAffinityShareANodeWhileThatIsWorthIt) {
   for (int i = 1; i <= 4; ++i) {
-    JoinVerifier(absl::StrCat("v", i), i, Verifier("digest"));
+    JoinVerifier(absl::StrCat("v", i), i, RoomyVerifier());
   }
+  const auto acquire = [this](uint64_t affinity) {
+    const std::string node_id =
+        registry_
+            .AcquireVerifier(
+                "digest",
+                {},
+                {.num_tokens = 200, .max_tokens = 50, .affinity = affinity})
+            ->node_id;
+    registry_.OnRead(node_id, 200);
+    return node_id;
+  };
   std::set<std::string> used;
   for (uint64_t affinity = 1; affinity <= 64; ++affinity) {
-    const std::string first =
-        registry_.AcquireVerifier("digest", {}, affinity)->node_id;
+    const std::string first = acquire(affinity);
     registry_.Release(first);
-    const std::string second =
-        registry_.AcquireVerifier("digest", {}, affinity)->node_id;
+    const std::string second = acquire(affinity);
     registry_.Release(second);
     EXPECT_EQ(first, second);
     used.insert(first);
   }
   EXPECT_EQ(used.size(), 4);
+  // Reading takes longer than what one sequence more slows the passes by.
+  const std::string home = acquire(5);
+  EXPECT_EQ(acquire(5), home);
+  EXPECT_NE(acquire(1000), home);
+  for (int i = 0; i < 2; ++i) registry_.Release(home);
   // Never at the price of much more work.
   std::map<std::string, int> work;
   for (int i = 0; i < 40; ++i) {
-    ++work[registry_.AcquireVerifier("digest", {}, 5)->node_id];
+    ++work[acquire(5)];
   }
   for (const auto& [node, count] : work) {
     EXPECT_LE(count, 14) << node;
     EXPECT_GE(count, 6) << node;
   }
   EXPECT_EQ(work.size(), 4);
+}
+
+TEST_F(RegistryTest, TheVerifierThatFinishesFirstTakesTheSequence) {
+  const auto slow = JoinVerifier("slow",
+                                 1,
+                                 RoomyVerifier({{1, absl::Milliseconds(30)},
+                                                {11, absl::Milliseconds(60)}}));
+  const auto fast = JoinVerifier("fast",
+                                 2,
+                                 RoomyVerifier({{1, absl::Milliseconds(10)},
+                                                {11, absl::Milliseconds(20)}}));
+  std::map<std::string, int> work;
+  const SequenceNeed need = {.num_tokens = 10, .max_tokens = 100};
+  for (int i = 0; i < 60; ++i) {
+    const auto node = registry_.AcquireVerifier("digest", {}, need);
+    ASSERT_TRUE(node.ok());
+    registry_.OnRead(node->node_id, need.num_tokens);
+    ++work[node->identity.name];
+  }
+  // Passes of 9 + n ms against 27 + 3 n ms: alike with 50 and 10.
+  EXPECT_NEAR(work["slow"], 11, 3);
+  EXPECT_NEAR(work["fast"], 49, 3);
+  // A long prompt that is still to be read counts, until it is read or the
+  // sequence goes.
+  for (int i = 0; i < 10; ++i) registry_.Release(slow.node_id);
+  for (int i = 0; i < 49; ++i) registry_.Release(fast.node_id);
+  const auto next = [&] {
+    const auto node = registry_.AcquireVerifier("digest", {}, need);
+    EXPECT_TRUE(node.ok());
+    registry_.Release(node->node_id, need.num_tokens);
+    return node->identity.name;
+  };
+  EXPECT_EQ(next(), "fast");
+  const SequenceNeed lengthy = {.num_tokens = 3000, .max_tokens = 1};
+  ASSERT_EQ(
+      registry_.AcquireVerifier("digest", {slow.node_id}, lengthy)->node_id,
+      fast.node_id);
+  EXPECT_EQ(next(), "slow");
+  registry_.OnRead(fast.node_id, 3000);
+  EXPECT_EQ(next(), "fast");
+  ASSERT_TRUE(
+      registry_.AcquireVerifier("digest", {slow.node_id}, lengthy).ok());
+  EXPECT_EQ(next(), "slow");
+  registry_.Release(fast.node_id, 3000);
+  EXPECT_EQ(next(), "fast");
+}
+
+TEST_F(RegistryTest, ThoseThatWaitTellHowManyRun) {
+  const std::vector<StepCosts::Point> flat = {{1, absl::Milliseconds(10)},
+                                              {64, absl::Milliseconds(10)}};
+  VerifierInfo info = RoomyVerifier(flat);
+  info.max_num_sequences = 100;
+  const auto a = JoinVerifier("a", 1, info);
+  const auto b = JoinVerifier("b", 2, info);
+  // Fewer, but two at a time, since there are no blocks for more.
+  registry_.OnLoad(a, {.num_sequences = 8, .num_waiting = 6}, kStart);
+  registry_.OnLoad(b, {.num_sequences = 12}, kStart);
+  const SequenceNeed need = {.num_tokens = 10, .max_tokens = 100};
+  EXPECT_EQ(registry_.AcquireVerifier("digest", {}, need)->node_id, b.node_id);
+  registry_.OnLoad(a, {.num_sequences = 8}, kStart);
+  EXPECT_EQ(registry_.AcquireVerifier("digest", {}, need)->node_id, a.node_id);
+}
+
+TEST_F(RegistryTest, ADraftNodeNearTheVerifierIsPreferred) {
+  const auto join = [this](const std::string& name, const std::string& host) {
+    NodeIdentity identity = Identity(name, NodeRole::kDraft, 4);
+    identity.address = absl::StrCat(host, ":4");
+    const auto registration = Join(identity);
+    registry_.OnDrafterInfo(registration.node_id, Drafter("ngram"));
+    return registration;
+  };
+  const auto far = join("far", "10.0.0.1");
+  const auto near = join("near", "10.0.0.2");
+  const auto beside = join("beside", "10.0.0.3");
+  const auto next = [this](const std::string& verifier) {
+    const auto node = registry_.AcquireDrafter("vocabulary", "", {}, verifier);
+    EXPECT_TRUE(node.ok());
+    registry_.Release(node->node_id);
+    return node->identity.name;
+  };
+  // The oldest of equals.
+  EXPECT_EQ(next(""), "far");
+  EXPECT_EQ(next("10.0.0.3:9"), "beside");
+  EXPECT_EQ(next("10.0.0.2:9"), "near");
+  registry_.OnRoundTrip(far.node_id, absl::Milliseconds(20));
+  registry_.OnRoundTrip(near.node_id, absl::Microseconds(200));
+  registry_.OnRoundTrip(beside.node_id, absl::Milliseconds(30));
+  EXPECT_EQ(Node(far.node_id).round_trip, absl::Milliseconds(20));
+  EXPECT_EQ(next(""), "near");
+  EXPECT_EQ(next("10.0.0.3:9"), "near");
+  // Nearness has its price.
+  for (int i = 0; i < 25; ++i) {
+    ASSERT_TRUE(
+        registry_
+            .AcquireDrafter("vocabulary", "", {far.node_id, beside.node_id})
+            .ok());
+  }
+  EXPECT_EQ(next("10.0.0.3:9"), "far");
+}
+
+TEST_F(RegistryTest, SixtyFourVerifiersAndDraftNodesStayBalanced) {
+  std::vector<Registry::Registration> verifiers;
+  std::vector<Registry::Registration> drafters;
+  for (int i = 0; i < 64; ++i) {
+    verifiers.push_back(
+        JoinVerifier(absl::StrCat("v", i), 1 + i, RoomyVerifier()));
+    drafters.push_back(
+        JoinDrafter(absl::StrCat("d", i), 100 + i, Drafter("ngram")));
+  }
+  struct Sequence {
+    std::string verifier;
+    std::string drafter;
+  };
+  std::vector<Sequence> sequences;
+  uint64_t state = 3;
+  // 1280 sequences, of which 20 end, at random, for 20 that begin. Each of 500
+  // beginnings is that of many prompts.
+  for (int step = 0; step < 2000; ++step) {
+    while (sequences.size() < 1280) {
+      state = state * 6364136223846793005ULL + 1442695040888963407ULL;
+      const SequenceNeed need = {
+          .num_tokens = 20 + static_cast<int>(state >> 58),
+          .max_tokens = 200,
+          .affinity = 1 + (state >> 33) % 500};
+      const auto verifier = registry_.AcquireVerifier("digest", {}, need);
+      ASSERT_TRUE(verifier.ok());
+      registry_.OnRead(verifier->node_id, need.num_tokens);
+      const auto drafter = registry_.AcquireDrafter(
+          "vocabulary", "", {}, verifier->identity.address);
+      ASSERT_TRUE(drafter.ok());
+      sequences.push_back({verifier->node_id, drafter->node_id});
+    }
+    if (step % 100 == 99) {
+      for (const NodeInfo& node : registry_.Nodes()) {
+        EXPECT_GE(node.num_running, 18) << node.identity.name;
+        EXPECT_LE(node.num_running, 22) << node.identity.name;
+      }
+    }
+    for (int i = 0; i < 20; ++i) {
+      state = state * 6364136223846793005ULL + 1442695040888963407ULL;
+      std::swap(sequences[(state >> 33) % sequences.size()], sequences.back());
+      registry_.Release(sequences.back().verifier);
+      registry_.Release(sequences.back().drafter);
+      sequences.pop_back();
+    }
+  }
 }
 
 TEST_F(RegistryTest, TellsWhoDraftsBesideAVerifiersOwnModel) {

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "coordinator/routing.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <tuple>
+#include <utility>
+
+namespace specwire::coordinator {
+namespace {
+
+// Assumed of verifiers that tell no costs.
+constexpr StepCosts::Point kGuess[] = {{1, absl::Milliseconds(20)},
+                                       {64, absl::Milliseconds(80)}};
+// Longer than any pass.
+constexpr absl::Duration kLongestPass = absl::Hours(1);
+// Most completions end by themselves before their budget does.
+constexpr int kTokensOfACompletion = 256;
+// So much later is about as soon: costs are measured no better.
+constexpr double kAsSoon = 1.05;
+// A sequence more delays a draft node's answers by about that much; less is
+// noise.
+constexpr absl::Duration kDelayOfASequence = absl::Milliseconds(1);
+constexpr absl::Duration kLongestRoundTrip = absl::Minutes(1);
+// Tokens in a block of a prefix cache.
+constexpr int kBlockTokens = 16;
+
+}  // namespace
+
+StepCosts::StepCosts() : StepCosts(kGuess) {}
+
+StepCosts::StepCosts(absl::Span<const Point> points) {
+  for (const Point& point : points.first(std::min(points.size(), kMaxPoints))) {
+    if (point.num_rows < 1 || point.duration <= absl::ZeroDuration()) continue;
+    samples_.push_back(
+        {static_cast<double>(point.num_rows),
+         absl::ToDoubleSeconds(std::min(point.duration, kLongestPass))});
+  }
+  if (samples_.empty()) {
+    *this = StepCosts();
+    return;
+  }
+  std::sort(
+      samples_.begin(), samples_.end(), [](const Sample& a, const Sample& b) {
+        return std::tie(a.num_rows, b.seconds) <
+               std::tie(b.num_rows, a.seconds);
+      });
+  // Of equal rows the first is the dearest.
+  samples_.erase(std::unique(samples_.begin(),
+                             samples_.end(),
+                             [](const Sample& a, const Sample& b) {
+                               return a.num_rows == b.num_rows;
+                             }),
+                 samples_.end());
+  double dearest = 0;
+  for (Sample& sample : samples_) {
+    dearest = std::max(dearest, sample.seconds);
+    sample.seconds = dearest;
+  }
+}
+
+double StepCosts::PassSeconds(double num_rows) const {
+  if (num_rows <= samples_.front().num_rows || samples_.size() == 1) {
+    return samples_.front().seconds;
+  }
+  size_t end = 1;
+  while (end + 1 < samples_.size() && samples_[end].num_rows < num_rows) ++end;
+  const Sample& from = samples_[end - 1];
+  const Sample& to = samples_[end];
+  return from.seconds + (num_rows - from.num_rows) *
+                            (to.seconds - from.seconds) /
+                            (to.num_rows - from.num_rows);
+}
+
+double ExpectedSeconds(const VerifierCandidate& verifier,
+                       const SequenceNeed& need) {
+  const int all = verifier.num_sequences + 1;
+  const int running =
+      verifier.max_running > 0 ? std::min(all, verifier.max_running) : all;
+  // Prompts are read in passes that are as long as they may be. What is cached
+  // of those ahead is not known.
+  const auto to_read = static_cast<double>(
+      verifier.unread_tokens +
+      std::max(need.num_tokens - verifier.cached_tokens, 1));
+  // Drafts give sequences more rows and fewer passes, on all verifiers of a
+  // model alike, so plain passes stand for them. Those that wait take turns
+  // with those that run.
+  const double num_passes = std::min(need.max_tokens, kTokensOfACompletion);
+  return verifier.costs->PassSeconds(to_read) +
+         num_passes * verifier.costs->PassSeconds(running) * all / running;
+}
+
+size_t PickVerifier(absl::Span<const VerifierCandidate> verifiers,
+                    const SequenceNeed& need) {
+  std::vector<double> seconds;
+  seconds.reserve(verifiers.size());
+  for (const VerifierCandidate& verifier : verifiers) {
+    seconds.push_back(ExpectedSeconds(verifier, need));
+  }
+  const double least = *std::min_element(seconds.begin(), seconds.end());
+  // The lower comes first.
+  const auto order = [&verifiers](size_t i) {
+    return std::tuple(verifiers[i].num_sequences,
+                      -verifiers[i].cached_tokens,
+                      std::numeric_limits<uint64_t>::max() - verifiers[i].rank);
+  };
+  size_t best = verifiers.size();
+  for (size_t i = 0; i < verifiers.size(); ++i) {
+    if (seconds[i] > least * kAsSoon) continue;
+    if (best == verifiers.size() || order(i) < order(best)) best = i;
+  }
+  return best;
+}
+
+size_t PickDrafter(absl::Span<const DrafterCandidate> drafters) {
+  const auto order = [&drafters](size_t i) {
+    const DrafterCandidate& drafter = drafters[i];
+    const auto delays = static_cast<int>(std::clamp(drafter.round_trip,
+                                                    absl::ZeroDuration(),
+                                                    kLongestRoundTrip) /
+                                         kDelayOfASequence);
+    const int beside = drafter.beside_verifier ? 1 : 0;
+    return std::tuple(drafter.num_sequences + delays - beside,
+                      -beside,
+                      drafter.num_sequences);
+  };
+  size_t best = 0;
+  for (size_t i = 1; i < drafters.size(); ++i) {
+    if (order(i) < order(best)) best = i;
+  }
+  return best;
+}
+
+void PrefixHomes::Note(const SequenceNeed& need, const std::string& node_id) {
+  if (need.affinity == 0) return;
+  Place& place = places_[need.affinity % kNumPlaces];
+  if (place.affinity != need.affinity) {
+    place = Place();
+    place.affinity = need.affinity;
+  }
+  // Where it stood, or else where the oldest stands, all before move up.
+  size_t at = 0;
+  while (at + 1 < kNumHomes && place.homes[at].node_id != node_id) ++at;
+  std::move_backward(place.homes.begin(),
+                     place.homes.begin() + at,
+                     place.homes.begin() + at + 1);
+  place.homes[0] = {node_id, need.num_tokens};
+}
+
+int PrefixHomes::CachedTokens(const SequenceNeed& need,
+                              const std::string& node_id) const {
+  const Place& place = places_[need.affinity % kNumPlaces];
+  if (need.affinity == 0 || place.affinity != need.affinity) return 0;
+  for (const Home& home : place.homes) {
+    if (home.node_id != node_id) continue;
+    // The last token is computed in any case.
+    const int shared = std::min(home.num_tokens, need.num_tokens - 1);
+    return std::max(shared, 0) / kBlockTokens * kBlockTokens;
+  }
+  return 0;
+}
+
+void RoundTrip::Observe(absl::Duration round_trip) {
+  kept_[num_observed_ % kNumKept] = round_trip;
+  ++num_observed_;
+}
+
+absl::Duration RoundTrip::shortest() const {
+  if (num_observed_ == 0) return absl::ZeroDuration();
+  return *std::min_element(kept_.begin(),
+                           kept_.begin() + std::min(num_observed_, kNumKept));
+}
+
+}  // namespace specwire::coordinator
