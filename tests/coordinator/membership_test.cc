@@ -55,6 +55,36 @@ bool WaitState(InProcessCluster* cluster,
   return Eventually([&] { return FindNode(cluster, name).state() == state; });
 }
 
+TEST(MembershipTest, MeasuresTheWayToDraftNodesAndReadsStepCosts) {
+  CoordinatorOptions options = QuickOptions();
+  Registry registry({.max_silence = absl::Seconds(30)});
+  ModelCatalog catalog;
+  Membership membership(
+      options,
+      &registry,
+      &catalog,
+      {[] {}, [](const std::string&, const absl::Status&) {}});
+  FakeDrafter drafter({});
+  FakeVerifier verifier({.step_costs = {{1, absl::Milliseconds(7)},
+                                        {9, absl::Milliseconds(15)}}});
+  const auto join = [&](NodeRole role, const std::string& address) {
+    const auto registration = membership.Join(
+        {role == NodeRole::kDraft ? "d" : "v", role, address, "first", 1});
+    EXPECT_TRUE(registration.ok()) << registration.status();
+  };
+  join(NodeRole::kDraft, drafter.address());
+  join(NodeRole::kVerifier, verifier.address());
+  ASSERT_TRUE(Eventually([&] {
+    return registry.Count(NodeRole::kVerifier, NodeState::kServing);
+  }));
+  const StepCosts costs = registry.Nodes()[1].verifier->step_costs;
+  EXPECT_DOUBLE_EQ(costs.PassSeconds(5), 0.011);
+  EXPECT_TRUE(Eventually([&] {
+    const absl::Duration round_trip = registry.Nodes()[0].round_trip;
+    return round_trip > absl::ZeroDuration() && round_trip < absl::Seconds(1);
+  }));
+}
+
 TEST(MembershipTest, ListsAllThatIsKnownOfANode) {
   InProcessCluster cluster(QuickOptions());
   const FakeVerifier* verifier = cluster.AddVerifier();

@@ -240,6 +240,11 @@ grpc::ServerWriteReactor<v1::GetModelResponse>* FakeVerifier::GetModel(
         if (local_drafter_ != nullptr) {
           response.mutable_model()->set_local_drafter(options_.local_drafter);
         }
+        for (const auto& [num_rows, duration] : options_.step_costs) {
+          v1::StepCost* const cost = response.add_step_costs();
+          cost->set_num_rows(num_rows);
+          cost->set_duration_us(absl::ToInt64Microseconds(duration));
+        }
         const std::string tokenizer =
             SerializeTokenizer(options_.model.Tokenizer());
         for (size_t begin = 0; begin < tokenizer.size(); begin += 1024) {

@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -78,6 +79,8 @@ struct FakeVerifierOptions {
   // If not empty it looks drafts up for itself, and says that this drafter
   // does.
   std::string local_drafter = "";
+  // What it tells of its passes: rows and time.
+  std::vector<std::pair<int, absl::Duration>> step_costs = {};
   // Once it has committed so many tokens its engine hangs, until Wake(), while
   // it goes on to report.
   std::optional<int64_t> hang_after = std::nullopt;
