@@ -60,6 +60,7 @@ v1::Node ToProto(const NodeInfo& info) {
   load->set_num_waiting(info.load.num_waiting);
   load->set_kv_blocks_cached(info.load.kv_blocks_cached);
   load->set_working(info.load.working);
+  load->set_slowdown(info.load.slowdown);
   if (info.verifier.has_value()) {
     *node.mutable_model() =
         specwire::ToProto(info.verifier->model,
@@ -189,7 +190,8 @@ class ClusterService::JoinHandler final
                            message.progress(),
                            message.num_waiting(),
                            message.kv_blocks_cached(),
-                           message.working()};
+                           message.working(),
+                           message.slowdown()};
     CheckCurrent(service_->membership_->OnLoad(*registration_, load));
   }
 

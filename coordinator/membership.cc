@@ -25,8 +25,10 @@ constexpr absl::Duration kFirstPause = absl::Milliseconds(100);
 constexpr absl::Duration kLongestPause = absl::Seconds(2);
 // Between two measurements of a draft node's round trip.
 constexpr absl::Duration kRoundTripPeriod = absl::Seconds(2);
-// A longer one is not waited for.
+// A longer one is not waited for, and behind it there is a long pause: nodes
+// that do not answer must not keep the workers busy.
 constexpr absl::Duration kLongestRoundTrip = absl::Seconds(1);
+constexpr absl::Duration kPauseAfterFailure = absl::Seconds(60);
 // Between two looks for nodes that are silent.
 constexpr absl::Duration kSilencePeriod = absl::Milliseconds(200);
 // A tokenizer that is larger is not taken.
@@ -147,7 +149,7 @@ absl::StatusOr<Registry::Registration> Membership::Join(
     measure = identity.role == NodeRole::kDraft &&
               measuring_.insert(node.node_id).second;
   }
-  if (measure) ScheduleRoundTrip(node.node_id);
+  if (measure) ScheduleRoundTrip(node.node_id, kRoundTripPeriod);
   if (probe) StartProbe(node, 0);
   TellOfDrafters();
   return registration;
@@ -287,11 +289,12 @@ absl::Status Membership::ProbeDrafter(const NodeInfo& node,
   return absl::OkStatus();
 }
 
-void Membership::ScheduleRoundTrip(const std::string& node_id) {
-  After(kRoundTripPeriod, [this, node_id] {
+void Membership::ScheduleRoundTrip(const std::string& node_id,
+                                   absl::Duration pause) {
+  After(pause, [this, node_id] {
     // Without a worker now there is one later.
     if (!workers_->Post([this, node_id] { MeasureRoundTrip(node_id); })) {
-      ScheduleRoundTrip(node_id);
+      ScheduleRoundTrip(node_id, kRoundTripPeriod);
     }
   });
 }
@@ -307,6 +310,7 @@ void Membership::MeasureRoundTrip(const std::string& node_id) {
     }
     link = it->second;
   }
+  absl::Duration pause = kRoundTripPeriod;
   // A node that hangs would hold the worker, and a connection that has yet to
   // be made would be part of what is measured.
   if (registry_->IsServing(node_id) &&
@@ -318,9 +322,11 @@ void Membership::MeasureRoundTrip(const std::string& node_id) {
         context.get(), v1::GetDrafterRequest(), &response);
     if (status.ok()) {
       registry_->OnRoundTrip(node_id, absl::Now() - begin);
+    } else {
+      pause = kPauseAfterFailure;
     }
   }
-  ScheduleRoundTrip(node_id);
+  ScheduleRoundTrip(node_id, pause);
 }
 
 void Membership::CheckSilence() {

@@ -89,7 +89,7 @@ class Membership {
   absl::Status ProbeDrafter(const NodeInfo& node, const NodeLink& link);
   // Times a call to a draft node that makes it no work, on a worker, again and
   // again while it is a member.
-  void ScheduleRoundTrip(const std::string& node_id);
+  void ScheduleRoundTrip(const std::string& node_id, absl::Duration pause);
   void MeasureRoundTrip(const std::string& node_id);
   // Runs `callback` later, unless stopping.
   void After(absl::Duration delay, absl::AnyInvocable<void()> callback);

@@ -53,6 +53,9 @@ struct NodeLoad {
   int64_t kv_blocks_cached = 0;
   // Its engine has something to do.
   bool working = false;
+  // Of a verifier, what passes take over what its step costs told; 0: not told.
+  // As the node says it, see TrustedSlowdown.
+  double slowdown = 0;
 };
 
 // What a verifier serves.

@@ -122,6 +122,7 @@ absl::StatusOr<NodeInfo> Registry::AcquireVerifier(
   for (const Node* node : able) {
     candidates.push_back(
         {.costs = &node->info.verifier->step_costs,
+         .slowdown = TrustedSlowdown(node->info.load.slowdown),
          .num_sequences = NumSequences(node->info),
          .max_running = MaxRunning(node->info),
          .unread_tokens = node->unread_tokens,

@@ -19,6 +19,10 @@ constexpr absl::Duration kLongestPass = absl::Hours(1);
 constexpr int kTokensOfACompletion = 256;
 // So much later is about as soon: costs are measured no better.
 constexpr double kAsSoon = 1.05;
+// Passes whose times differ by no more than that are alike.
+constexpr double kLeastSlowdown = 1.25;
+constexpr double kLeastSpeedup = 0.8;
+constexpr double kGreatestSlowdown = 100;
 // A sequence more delays a draft node's answers by about that much; less is
 // noise.
 constexpr absl::Duration kDelayOfASequence = absl::Milliseconds(1);
@@ -73,6 +77,13 @@ double StepCosts::PassSeconds(double num_rows) const {
                             (to.num_rows - from.num_rows);
 }
 
+double TrustedSlowdown(double reported) {
+  // Also for one that is not a number.
+  if (!(reported > 0)) return 1;
+  if (reported >= kLeastSpeedup && reported <= kLeastSlowdown) return 1;
+  return std::clamp(reported, 1 / kGreatestSlowdown, kGreatestSlowdown);
+}
+
 double ExpectedSeconds(const VerifierCandidate& verifier,
                        const SequenceNeed& need) {
   const int all = verifier.num_sequences + 1;
@@ -87,8 +98,9 @@ double ExpectedSeconds(const VerifierCandidate& verifier,
   // model alike, so plain passes stand for them. Those that wait take turns
   // with those that run.
   const double num_passes = std::min(need.max_tokens, kTokensOfACompletion);
-  return verifier.costs->PassSeconds(to_read) +
-         num_passes * verifier.costs->PassSeconds(running) * all / running;
+  return verifier.slowdown *
+         (verifier.costs->PassSeconds(to_read) +
+          num_passes * verifier.costs->PassSeconds(running) * all / running);
 }
 
 size_t PickVerifier(absl::Span<const VerifierCandidate> verifiers,

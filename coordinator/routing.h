@@ -46,6 +46,10 @@ class StepCosts {
   std::vector<Sample> samples_;
 };
 
+// By how much a verifier's passes take longer than it measured at its start, in
+// the light of what it says: 1 if that makes no sense or is no more than noise.
+double TrustedSlowdown(double reported);
+
 // What a sequence needs of a verifier.
 struct SequenceNeed {
   // Tokens to read before the first that it makes: the prompt, and what a
@@ -60,6 +64,8 @@ struct SequenceNeed {
 // A verifier that may take it.
 struct VerifierCandidate {
   const StepCosts* costs = nullptr;
+  // See TrustedSlowdown.
+  double slowdown = 1;
   // That it has, those that wait included.
   int num_sequences = 0;
   // That compute at once; 0: any number.

@@ -103,6 +103,8 @@ class EngineThread final : private StreamWorker<DecodeEvent>::Client {
   // Sequences that are open, and of them those that wait in the queue.
   int num_sequences() const { return worker_.num_streams(); }
   int num_waiting() const { return num_waiting_; }
+  // See PassCost::Slowdown.
+  double slowdown() const { return slowdown_; }
   // Grows with every pass, and within long ones.
   int64_t progress() const { return progress_ + engine_->progress(); }
 
@@ -223,6 +225,7 @@ class EngineThread final : private StreamWorker<DecodeEvent>::Client {
   const std::unique_ptr<LocalDrafter> local_drafter_;
   std::atomic<int64_t> progress_{0};
   std::atomic<int> num_waiting_{0};
+  std::atomic<double> slowdown_{1};
   mutable Mutex mutex_;
   QueueView queue_view_ ABSL_GUARDED_BY(mutex_);
 

@@ -156,7 +156,10 @@ void EngineThread::RunPass(absl::Span<PassRun> runs) {
   const absl::Time end = clock_->Now();
   const double seconds = absl::ToDoubleSeconds(end - start);
   const double excess_seconds = seconds - pass_cost_.Predict(shape);
-  if (status.ok()) pass_cost_.Observe(shape, seconds);
+  if (status.ok()) {
+    pass_cost_.Observe(shape, seconds);
+    slowdown_ = pass_cost_.Slowdown();
+  }
   CountPass(runs, end - start);
   ObserveRate(runs, end - start, excess_seconds);
   for (PassRun& run : runs) Deliver(&run, start, end);

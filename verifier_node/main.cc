@@ -330,6 +330,11 @@ absl::Status Serve(const Flags& flags, const NodeOptions& options) {
   parts.service = service.get();
   parts.metrics = &registry;
   SetThread(&thread, engine.get(), &parts);
+  parts.load = [load = std::move(parts.load), &thread] {
+    v1::NodeLoad told = load();
+    told.set_slowdown(thread.slowdown());
+    return told;
+  };
   parts.grace = absl::Seconds(flags.grace_s);
   return RunNode(options, parts);
 }

@@ -588,6 +588,17 @@ TEST_F(RegistryTest, TheVerifierThatFinishesFirstTakesTheSequence) {
   EXPECT_EQ(next(), "fast");
 }
 
+TEST_F(RegistryTest, AVerifierThatHasBecomeSlowGetsLess) {
+  const auto a = JoinVerifier("a", 1, RoomyVerifier());
+  const auto b = JoinVerifier("b", 2, RoomyVerifier());
+  const SequenceNeed need = {.num_tokens = 10, .max_tokens = 100};
+  registry_.OnLoad(a, {.slowdown = 3}, kStart);
+  registry_.OnLoad(b, {.num_sequences = 5, .slowdown = 1.1}, kStart);
+  EXPECT_EQ(registry_.AcquireVerifier("digest", {}, need)->node_id, b.node_id);
+  registry_.OnLoad(a, {.slowdown = 1.2}, kStart);
+  EXPECT_EQ(registry_.AcquireVerifier("digest", {}, need)->node_id, a.node_id);
+}
+
 TEST_F(RegistryTest, ThoseThatWaitTellHowManyRun) {
   const std::vector<StepCosts::Point> flat = {{1, absl::Milliseconds(10)},
                                               {64, absl::Milliseconds(10)}};

@@ -57,6 +57,17 @@ TEST(StepCostsTest, WhatANodeTellsNeedNotMakeSense) {
   EXPECT_DOUBLE_EQ(StepCosts(many).PassSeconds(7), 0.007);
 }
 
+TEST(RoutingTest, OnlyASlowdownThatIsNoNoiseIsBelieved) {
+  for (const double noise : {0.0, -1.0, std::nan(""), 0.85, 1.0, 1.2}) {
+    EXPECT_EQ(TrustedSlowdown(noise), 1) << noise;
+  }
+  EXPECT_EQ(TrustedSlowdown(2), 2);
+  EXPECT_EQ(TrustedSlowdown(0.5), 0.5);
+  const double most = std::numeric_limits<double>::infinity();
+  EXPECT_TRUE(std::isfinite(TrustedSlowdown(most)));
+  EXPECT_GT(TrustedSlowdown(1e-300), 1e-3);
+}
+
 TEST(RoutingTest, FinishTimeIsReadingAndPassesOfAllThatRun) {
   const StepCosts costs = Costs(10, 1);
   const SequenceNeed need = {.num_tokens = 20, .max_tokens = 100};
@@ -69,6 +80,9 @@ TEST(RoutingTest, FinishTimeIsReadingAndPassesOfAllThatRun) {
   EXPECT_NEAR(ExpectedSeconds({.costs = &costs, .unread_tokens = 100}, need),
               1.23,
               1e-9);
+  // All of it takes longer on a machine that has become slower.
+  EXPECT_NEAR(
+      ExpectedSeconds({.costs = &costs, .slowdown = 2}, need), 2.26, 1e-9);
   // What is cached is not read.
   EXPECT_NEAR(ExpectedSeconds({.costs = &costs, .cached_tokens = 16}, need),
               1.114,

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "common/base/mutex.h"
 #include "common/drafting/synthetic.h"
 #include "common/metrics/names.h"
@@ -151,6 +152,47 @@ TEST(CoordinatorLoadTest, HundredsOfRequestsRunAtOnceOnFewThreads) {
            cluster.Node("verifier").load().num_sequences() == 0 &&
            cluster.Node("draft").load().num_sequences() == 0;
   }));
+}
+
+TEST(CoordinatorLoadTest, TwoVerifiersShareSequencesByTheirSpeed) {
+  constexpr int kTokens = 100;
+  ProcessCluster cluster(kBin);
+  // One of them takes twice as long for a pass of as many.
+  for (const auto& [name, row_us] :
+       {std::pair("slow", "20000"), std::pair("fast", "10000")}) {
+    cluster.AddNode(name,
+                    {std::string(kBin) + "/verifier_node",
+                     "--engine=synthetic",
+                     "--allow_synthetic",
+                     "--log_level=warning",
+                     "--max_num_sequences=8",
+                     absl::StrCat("--synthetic_row_us=", row_us)});
+  }
+  ASSERT_TRUE(cluster.WaitServing({"slow", "fast"}));
+  Calls calls(cluster.address());
+  for (int i = 0; i < 36; ++i) {
+    v1::GenerateRequest request = MakeRequest(i, kTokens);
+    // Nothing to read, so that it is the passes that count.
+    request.mutable_token_ids()->mutable_ids()->Truncate(1);
+    request.mutable_speculation()->set_enabled(false);
+    calls.Open(request);
+  }
+  // All come before any ends, so this is what was chosen for them.
+  EXPECT_TRUE(Eventually(
+      [&] {
+        const int slow = cluster.Node("slow").load().num_sequences();
+        const int fast = cluster.Node("fast").load().num_sequences();
+        return slow + fast == 36 && slow >= 8 && slow <= 16;
+      },
+      absl::Seconds(20)))
+      << cluster.Node("slow").load().ShortDebugString() << "; "
+      << cluster.Node("fast").load().ShortDebugString();
+  calls.WaitAll();
+  for (const auto& call : calls.all()) {
+    ASSERT_TRUE(call->status.ok()) << call->status.error_message();
+    EXPECT_EQ(call->tokens, Continue(call->request.token_ids(), kTokens));
+  }
+  EXPECT_GT(cluster.Node("slow").load().slowdown(), 0);
 }
 
 TEST(CoordinatorLoadTest, RepliesTellTheLawOfAcceptance) {
