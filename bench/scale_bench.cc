@@ -28,7 +28,6 @@
 #include "absl/time/time.h"
 #include "bench/load_client.h"
 #include "bench/processes.h"
-#include "common/base/signals.h"
 #include "common/base/status_macros.h"
 #include "common/rpc/channel.h"
 #include "nlohmann/json.hpp"
@@ -88,10 +87,11 @@ class SteadyLoad {
         max_tokens_(max_tokens),
         speculation_(speculation) {}
 
-  // Replaces what ends, for so long.
+  // Replaces what ends, for so long, or until one has failed: calls to nobody
+  // would follow each other without end.
   void Run(absl::Duration time) {
     const absl::Time end = absl::Now() + time;
-    while (absl::Now() < end) {
+    while (absl::Now() < end && client_.num_failed() == 0) {
       while (client_.num_opened() - client_.num_done() < num_streams_) {
         client_.Open(NextRequest());
       }
@@ -266,6 +266,7 @@ absl::StatusOr<std::map<v1::NodeRole, BalanceFigures>> MeasureBalance(
   const absl::Time end = absl::Now() + absl::Seconds(flags.balance_seconds / 2);
   while (absl::Now() < end) {
     load.Run(kLook);
+    SPECWIRE_RETURN_IF_ERROR(load.Check());
     SPECWIRE_RETURN_IF_ERROR(Look(stub.get(), &looks));
     ++num_looks;
   }
@@ -361,7 +362,6 @@ void AddFlags(CLI::App* app, Flags* flags) {
 }
 
 int Main(int argc, char** argv) {
-  BlockShutdownSignals();
   CLI::App app("What more nodes bring, with synthetic ones.");
   Flags flags;
   AddFlags(&app, &flags);
