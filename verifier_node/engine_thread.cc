@@ -41,6 +41,7 @@ EngineThread::EngineThread(Engine* engine,
       metrics_(metrics),
       local_drafter_(std::move(local_drafter)),
       pass_cost_(options_.step_costs),
+      slowdown_(options_.step_costs),
       worker_({.thread_name = "engine",
                .max_streams = options_.max_num_sequences +
                               options_.max_queued_sequences + kSpareStreams,

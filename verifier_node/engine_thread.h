@@ -26,6 +26,7 @@
 #include "verifier_node/engine_sequence.h"
 #include "verifier_node/local_drafter.h"
 #include "verifier_node/pass_cost.h"
+#include "verifier_node/slowdown.h"
 #include "verifier_node/step_costs.h"
 #include "verifier_node/verifier_metrics.h"
 
@@ -103,8 +104,8 @@ class EngineThread final : private StreamWorker<DecodeEvent>::Client {
   // Sequences that are open, and of them those that wait in the queue.
   int num_sequences() const { return worker_.num_streams(); }
   int num_waiting() const { return num_waiting_; }
-  // See PassCost::Slowdown.
-  double slowdown() const { return slowdown_; }
+  // See Slowdown.
+  double slowdown() const { return told_slowdown_; }
   // Grows with every pass, and within long ones.
   int64_t progress() const { return progress_ + engine_->progress(); }
 
@@ -225,7 +226,7 @@ class EngineThread final : private StreamWorker<DecodeEvent>::Client {
   const std::unique_ptr<LocalDrafter> local_drafter_;
   std::atomic<int64_t> progress_{0};
   std::atomic<int> num_waiting_{0};
-  std::atomic<double> slowdown_{1};
+  std::atomic<double> told_slowdown_{1};
   mutable Mutex mutex_;
   QueueView queue_view_ ABSL_GUARDED_BY(mutex_);
 
@@ -237,6 +238,7 @@ class EngineThread final : private StreamWorker<DecodeEvent>::Client {
   WaitEstimate wait_estimate_;
   ServiceEstimate service_estimate_;
   PassCost pass_cost_;
+  Slowdown slowdown_;
   // Tokens, steps, passes and their seconds, lately; passes that read prompts
   // are left out.
   struct {

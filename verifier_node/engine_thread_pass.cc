@@ -158,7 +158,8 @@ void EngineThread::RunPass(absl::Span<PassRun> runs) {
   const double excess_seconds = seconds - pass_cost_.Predict(shape);
   if (status.ok()) {
     pass_cost_.Observe(shape, seconds);
-    slowdown_ = pass_cost_.Slowdown();
+    slowdown_.Observe(shape.rows, seconds);
+    told_slowdown_ = slowdown_.value();
   }
   CountPass(runs, end - start);
   ObserveRate(runs, end - start, excess_seconds);

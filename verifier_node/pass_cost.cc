@@ -41,10 +41,6 @@ const StepCost* Nearest(absl::Span<const StepCost> costs, int64_t rows) {
 
 double Bounded(double weight) { return std::clamp(weight, kLeast, kMost); }
 
-// A step of a few sequences. What context costs is a guess at the start, so
-// there is none.
-constexpr PassShape kUsualShape = {.rows = 4, .logit_rows = 4};
-
 }  // namespace
 
 PassCost::PassCost(absl::Span<const StepCost> costs) {
@@ -75,7 +71,6 @@ PassCost::PassCost(absl::Span<const StepCost> costs) {
               Bounded(logits),
               Bounded(slopes[2] / kContextOfARow),
               Bounded(slopes[2] / kContextOfARow)};
-  usual_seconds_ = Predict(kUsualShape);
 }
 
 PassCost::Terms PassCost::Features(const PassShape& shape) {
@@ -97,10 +92,6 @@ double PassCost::Predict(const PassShape& shape) const {
     seconds += weights_[i] * features[i];
   }
   return seconds;
-}
-
-double PassCost::Slowdown() const {
-  return Predict(kUsualShape) / usual_seconds_;
 }
 
 void PassCost::Observe(const PassShape& shape, double seconds) {

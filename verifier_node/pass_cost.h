@@ -45,8 +45,6 @@ class PassCost {
   double Predict(const PassShape& shape) const;
   // A pass of that shape took `seconds`.
   void Observe(const PassShape& shape, double seconds);
-  // What a pass of a few rows takes now over what it took at the start, > 0.
-  double Slowdown() const;
 
  private:
   static constexpr int kTerms = 7;
@@ -56,8 +54,6 @@ class PassCost {
 
   // Seconds for one of each feature, > 0.
   Terms weights_;
-  // Of a pass of a few rows, at the start.
-  double usual_seconds_;
 };
 
 }  // namespace specwire::verifier

@@ -54,25 +54,6 @@ TEST(PassCostTest, AddsUpTheContextOfARun) {
   EXPECT_EQ(shape.run_context, 10);
 }
 
-TEST(PassCostTest, TellsHowMuchSlowerPassesHaveBecome) {
-  const StepCost costs[] = {{1, 16, absl::Microseconds(4500)},
-                            {4, 16, absl::Microseconds(6000)},
-                            {8, 16, absl::Microseconds(8000)}};
-  PassCost cost(costs);
-  EXPECT_DOUBLE_EQ(cost.Slowdown(), 1);
-  std::mt19937 random(5);
-  for (int i = 0; i < 300; ++i) {
-    const PassShape shape = Rows(1 + static_cast<int>(random() % 8));
-    cost.Observe(shape, 4e-3 + 5e-4 * static_cast<double>(shape.rows));
-  }
-  EXPECT_NEAR(cost.Slowdown(), 1, 0.05);
-  for (int i = 0; i < 300; ++i) {
-    const PassShape shape = Rows(1 + static_cast<int>(random() % 8));
-    cost.Observe(shape, 3 * (4e-3 + 5e-4 * static_cast<double>(shape.rows)));
-  }
-  EXPECT_NEAR(cost.Slowdown(), 3, 0.15);
-}
-
 TEST(PassCostTest, StartsFromMeasurements) {
   const StepCost costs[] = {{1, 16, absl::Microseconds(2470)},
                             {4, 16, absl::Microseconds(2900)},
