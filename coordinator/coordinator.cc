@@ -22,6 +22,9 @@ constexpr absl::Duration kServerGrace = absl::Seconds(1);
 constexpr absl::Duration kSessionGrace = absl::Seconds(5);
 // Between two looks for clients that do not read.
 constexpr absl::Duration kMostStallPeriod = absl::Seconds(5);
+// Each connection costs a thread; what may take long leaves room for the rest.
+constexpr int kHttpConnections = 512;
+constexpr int kHttpSlowRequests = 448;
 
 }  // namespace
 
@@ -80,10 +83,12 @@ absl::Status Coordinator::Listen() {
   // nothing may fail any more.
   if (!options_.http.empty()) {
     http_ = std::make_unique<HttpServer>(
-        HttpServerOptions{.listen = options_.http});
+        HttpServerOptions{.listen = options_.http,
+                          .max_connections = kHttpConnections,
+                          .max_slow_requests = kHttpSlowRequests});
     AddMetricsRoutes(
         http_.get(), &metrics_registry_, [this] { return Health(); });
-    SPECWIRE_RETURN_IF_ERROR(http_->Start());
+    SPECWIRE_RETURN_IF_ERROR(http_->Listen());
   }
   RpcServerOptions server_options;
   server_options.listen = options_.listen;
@@ -100,6 +105,7 @@ absl::Status Coordinator::Listen() {
   SPECWIRE_ASSIGN_OR_RETURN(
       server_,
       RpcServer::Start(server_options, {generation_.get(), cluster_.get()}));
+  if (http_ != nullptr) http_->Serve();
   SPECWIRE_LOG(Info,
                DescribeSecurity(options_.security),
                ", ",

@@ -10,7 +10,7 @@
 #include "absl/time/time.h"
 #include "common/base/mutex.h"
 #include "common/base/timer.h"
-#include "common/metrics/http_server.h"
+#include "common/http/metrics_routes.h"
 #include "common/metrics/metrics.h"
 #include "common/rpc/server.h"
 #include "coordinator/api_keys.h"

@@ -19,7 +19,7 @@
 #include "common/base/signals.h"
 #include "common/base/standard_streams.h"
 #include "common/base/status_macros.h"
-#include "common/metrics/http_server.h"
+#include "common/http/metrics_routes.h"
 #include "common/rpc/credentials.h"
 #include "common/rpc/join_client.h"
 #include "common/rpc/node_drain.h"
@@ -31,6 +31,7 @@ namespace {
 
 constexpr int kMaxSequences = 4096;
 constexpr size_t kMaxNameBytes = 64;
+constexpr int kMetricsConnections = 32;
 constexpr absl::Duration kShutdownGrace = absl::Seconds(2);
 // Longest pass included.
 constexpr absl::Duration kEndLimit = absl::Seconds(10);
@@ -131,7 +132,7 @@ absl::StatusOr<std::unique_ptr<HttpServer>> StartMetrics(
   if (options.metrics.empty()) return nullptr;
   HttpServerOptions http;
   http.listen = options.metrics;
-  http.num_threads = 2;
+  http.max_connections = kMetricsConnections;
   auto server = std::make_unique<HttpServer>(http);
   AddMetricsRoutes(server.get(), parts.metrics, [&parts, &health] {
     return Health(parts, health);

@@ -1,53 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "common/metrics/http_server.h"
+#include "common/http/http_server.h"
 
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/http/metrics_routes.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "tests/common/http/http_client.h"
 #include "tests/testing/loopback_socket.h"
 
 namespace specwire {
 namespace {
 
 using testing::HasSubstr;
+using testing::Not;
 using testing::StartsWith;
-
-// Sends raw bytes and returns all that comes back until the end.
-std::string Exchange(int port, const std::string& bytes) {
-  const int fd = DialLoopback(port);
-  size_t sent = 0;
-  while (sent < bytes.size()) {
-    const ssize_t count =
-        send(fd, bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL);
-    if (count <= 0) break;
-    sent += static_cast<size_t>(count);
-  }
-  std::string answer;
-  char buffer[4096];
-  ssize_t count = 0;
-  while ((count = recv(fd, buffer, sizeof(buffer), 0)) > 0) {
-    answer.append(buffer, static_cast<size_t>(count));
-  }
-  close(fd);
-  return answer;
-}
-
-std::string Get(int port, const std::string& target) {
-  return Exchange(port,
-                  absl::StrCat("GET ",
-                               target,
-                               " HTTP/1.1\r\nHost: x\r\nX-Name: Value\r\n"
-                               "Connection: close\r\n\r\n"));
-}
 
 TEST(HttpServerTest, ServesMetricsAndHealth) {
   MetricsRegistry registry;
@@ -78,7 +52,7 @@ TEST(HttpServerTest, ServesMetricsAndHealth) {
 
 TEST(HttpServerTest, HandlersSeeTheRequest) {
   HttpServer server{HttpServerOptions()};
-  server.Handle("POST", "/v1/echo", [](const HttpRequest& request) {
+  server.Handle(Post("/v1/echo", [](const HttpRequest& request) {
     HttpResponse response;
     response.status = 201;
     response.body = absl::StrCat(request.method,
@@ -91,12 +65,13 @@ TEST(HttpServerTest, HandlersSeeTheRequest) {
                                  " ",
                                  request.body);
     return response;
-  });
+  }));
   ASSERT_TRUE(server.Start().ok());
   const std::string answer =
       Exchange(server.port(),
                "POST /v1/echo?q=a%20b HTTP/1.1\r\nHost: x\r\nX-Name: Value\r\n"
-               "Content-Length: 4\r\nConnection: close\r\n\r\nbody");
+               "Content-Type: application/json\r\nContent-Length: "
+               "4\r\nConnection: close\r\n\r\nbody");
   EXPECT_THAT(answer, StartsWith("HTTP/1.1 201 "));
   EXPECT_THAT(answer, HasSubstr("POST /v1/echo a b Value body"));
 }
@@ -116,10 +91,10 @@ TEST(HttpServerTest, RefusesBodiesBeyondTheLimit) {
   options.max_body_bytes = 100;
   HttpServer server(options);
   bool called = false;
-  server.Handle("POST", "/p", [&](const HttpRequest&) {
+  server.Handle(Post("/p", [&](const HttpRequest&) {
     called = true;
     return HttpResponse();
-  });
+  }));
   ASSERT_TRUE(server.Start().ok());
   EXPECT_THAT(
       Exchange(server.port(),
@@ -158,6 +133,107 @@ TEST(HttpServerTest, RefusesAMalformedAddress) {
   options.listen = "8080";
   HttpServer server(options);
   EXPECT_EQ(server.Start().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(HttpServerTest, EveryAnswerHasTheSecurityHeadersAndNoneOfCors) {
+  HttpServer server{HttpServerOptions()};
+  server.Handle("/a", [](const HttpRequest&) { return HttpResponse(); });
+  ASSERT_TRUE(server.Start().ok());
+  for (const char* path : {"/a", "/nothing"}) {
+    const std::string answer = Get(server.port(), path);
+    EXPECT_THAT(answer, HasSubstr("\r\nX-Content-Type-Options: nosniff\r\n"));
+    EXPECT_THAT(answer, HasSubstr("\r\nReferrer-Policy: no-referrer\r\n"));
+    EXPECT_THAT(answer, HasSubstr("\r\nCache-Control: no-store\r\n"));
+    EXPECT_THAT(
+        answer,
+        HasSubstr(absl::StrCat(
+            "\r\nContent-Security-Policy: ", kContentSecurityPolicy, "\r\n")));
+    EXPECT_THAT(answer, Not(HasSubstr("Access-Control")));
+  }
+}
+
+TEST(HttpServerTest, ErrorsAreJsonObjects) {
+  HttpServer server{HttpServerOptions()};
+  server.Handle("/a", [](const HttpRequest&) { return HttpResponse(); });
+  ASSERT_TRUE(server.Start().ok());
+  const auto error = nlohmann::json::parse(BodyOf(Get(server.port(), "/b")));
+  EXPECT_EQ(error["error"]["type"], "not_found_error");
+  EXPECT_EQ(error["error"]["message"], "there is nothing at this path");
+  EXPECT_TRUE(error["error"]["param"].is_null());
+  EXPECT_TRUE(error["error"]["code"].is_null());
+}
+
+TEST(HttpServerTest, OtherMethodsAreToldWhichOneThePathTakes) {
+  HttpServer server{HttpServerOptions()};
+  server.Handle("/a", [](const HttpRequest&) { return HttpResponse(); });
+  server.Handle(Post("/p", [](const HttpRequest&) { return HttpResponse(); }));
+  ASSERT_TRUE(server.Start().ok());
+  const std::string get = Get(server.port(), "/p");
+  EXPECT_THAT(get, StartsWith("HTTP/1.1 405 "));
+  EXPECT_THAT(get, HasSubstr("\r\nAllow: POST\r\n"));
+  const std::string put =
+      Exchange(server.port(), "PUT /a HTTP/1.1\r\nContent-Length: 0\r\n\r\n");
+  EXPECT_THAT(put, StartsWith("HTTP/1.1 405 "));
+  EXPECT_THAT(put, HasSubstr("\r\nAllow: GET, HEAD\r\n"));
+}
+
+TEST(HttpServerTest, ThePathThatFitsBestCounts) {
+  HttpServer server{HttpServerOptions()};
+  const auto say = [](const char* what) {
+    return [what](const HttpRequest&) {
+      HttpResponse response;
+      response.body = what;
+      return response;
+    };
+  };
+  server.Handle({.path = "/", .prefix = true, .handler = say("root")});
+  server.Handle({.path = "/v1/", .prefix = true, .handler = say("v1")});
+  server.Handle({.path = "/v1/models", .handler = say("models")});
+  server.Handle(Post("/v1/chat", say("chat")));
+  ASSERT_TRUE(server.Start().ok());
+  EXPECT_EQ(BodyOf(Get(server.port(), "/x")), "root");
+  EXPECT_EQ(BodyOf(Get(server.port(), "/v1/models/a")), "v1");
+  EXPECT_EQ(BodyOf(Get(server.port(), "/v1/models")), "models");
+  EXPECT_THAT(Get(server.port(), "/v1/chat"), StartsWith("HTTP/1.1 405 "));
+}
+
+TEST(HttpServerTest, HeadHasTheHeadersAlone) {
+  HttpServer server{HttpServerOptions()};
+  server.Handle("/a", [](const HttpRequest&) {
+    HttpResponse response;
+    response.body = "12345";
+    return response;
+  });
+  ASSERT_TRUE(server.Start().ok());
+  const std::string answer =
+      Exchange(server.port(), "HEAD /a HTTP/1.1\r\nConnection: close\r\n\r\n");
+  EXPECT_THAT(answer, StartsWith("HTTP/1.1 200 "));
+  EXPECT_THAT(answer, HasSubstr("\r\nContent-Length: 5\r\n"));
+  EXPECT_EQ(BodyOf(answer), "");
+}
+
+TEST(HttpServerTest, PostTakesJsonAndNothingElse) {
+  HttpServer server{HttpServerOptions()};
+  server.Handle(Post("/p", [](const HttpRequest&) { return HttpResponse(); }));
+  ASSERT_TRUE(server.Start().ok());
+  const auto status = [&](const std::string& headers) {
+    return Exchange(server.port(),
+                    absl::StrCat("POST /p HTTP/1.1\r\n",
+                                 headers,
+                                 "Content-Length: 2\r\nConnection: "
+                                 "close\r\n\r\n{}"))
+        .substr(9, 3);
+  };
+  EXPECT_EQ(status("Content-Type: application/json\r\n"), "200");
+  EXPECT_EQ(status("Content-Type: Application/JSON ; charset=utf-8\r\n"),
+            "200");
+  EXPECT_EQ(status(""), "415");
+  EXPECT_EQ(status("Content-Type: text/plain\r\n"), "415");
+  EXPECT_EQ(status("Content-Type: application/x-www-form-urlencoded\r\n"),
+            "415");
+  EXPECT_EQ(status("Content-Type: application/json\r\nContent-Encoding: "
+                   "gzip\r\n"),
+            "415");
 }
 
 TEST(HttpServerTest, StopsPromptlyWithIdleConnections) {
