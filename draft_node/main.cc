@@ -124,7 +124,7 @@ absl::Status Serve(const Flags& flags, const NodeOptions& options) {
   NodeParts parts;
   parts.role = v1::NODE_ROLE_DRAFT;
   parts.service_name = v1::DraftService::service_full_name();
-  parts.service = &service;
+  parts.services = {&service};
   parts.metrics = &registry;
   SetThread(&thread, drafter.get(), &parts);
   return RunNode(options, parts);

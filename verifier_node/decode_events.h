@@ -13,6 +13,7 @@
 #include "common/drafting/messages.h"
 #include "common/sampling/history.h"
 #include "common/sampling/logprobs.h"
+#include "verifier_node/inspection.h"
 #include "verifier_node/verify_sequence.h"
 
 namespace specwire::verifier {
@@ -97,7 +98,11 @@ struct OpenScore {
 struct PeerDone {};
 
 // What a stream may tell its sequence.
-using DecodeEvent =
-    std::variant<PeerDone, OpenSequence, OpenScore, Proposal, VerifyTune>;
+using DecodeEvent = std::variant<PeerDone,
+                                 OpenSequence,
+                                 OpenScore,
+                                 OpenInspection,
+                                 Proposal,
+                                 VerifyTune>;
 
 }  // namespace specwire::verifier

@@ -62,6 +62,10 @@ void EngineThread::OnEvent(StreamId stream, DecodeEvent event) {
     OnOpenScore(stream, std::move(*score));
     return;
   }
+  if (auto* inspection = std::get_if<OpenInspection>(&event)) {
+    OnOpenInspection(stream, std::move(*inspection));
+    return;
+  }
   const auto it = sequences_.find(stream);
   if (it == sequences_.end() || it->second->decoding == nullptr) return;
   EngineSequence* const sequence = it->second.get();
@@ -187,6 +191,7 @@ absl::Status EngineThread::CheckCredit(const EngineSequence& sequence) const {
 void EngineThread::OnGone(StreamId stream) { Erase(stream); }
 
 void EngineThread::OnStop() {
+  EndInspection(DrainingError("shutting down"));
   while (!sequences_.empty()) {
     End(sequences_.begin()->second.get(), DrainingError("shutting down"));
   }
@@ -197,8 +202,10 @@ absl::Duration EngineThread::Work() {
   absl::Duration pause = absl::InfiniteDuration();
   StartQueued(now, &pause);
   std::vector<PassRun> runs = PlanNextPass(now, &pause);
-  if (runs.empty()) return pause;
-  RunPass(absl::MakeSpan(runs));
+  if (!runs.empty()) RunPass(absl::MakeSpan(runs));
+  // Behind it: the pass was planned with the blocks that are free now.
+  const bool inspected = StepInspection();
+  if (runs.empty() && !inspected) return pause;
   ++progress_;
   return absl::ZeroDuration();
 }

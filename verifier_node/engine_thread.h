@@ -58,6 +58,9 @@ struct EngineThreadOptions {
 // text anew later (see admission.h). Whatever goes wrong in one sequence ends
 // that one only.
 //
+// Between two passes it computes a piece of an inspection (see inspection.h),
+// of which there is one at a time: it gives way to whoever needs its blocks.
+//
 // It may have a drafter of its own, which finds draft tokens for those
 // sequences that want them: it looks them up before the first step and after
 // each commit, and, if it has a model, may draft before the next pass.
@@ -152,6 +155,12 @@ class EngineThread final : private StreamWorker<DecodeEvent>::Client {
   // Frees what the sequence holds, then ends its stream.
   void End(EngineSequence* sequence, absl::Status status);
   void Erase(StreamId stream);
+
+  // Inspections: engine_thread_inspect.cc.
+  void OnOpenInspection(StreamId stream, OpenInspection open);
+  // A piece of the inspection; false if there is none.
+  bool StepInspection();
+  void EndInspection(absl::Status status);
 
   // The queue, and room in the cache: engine_thread_queue.cc.
   int64_t BlocksFor(int64_t num_tokens) const;
@@ -255,6 +264,9 @@ class EngineThread final : private StreamWorker<DecodeEvent>::Client {
     double drafts = 0;
   } excess_seconds_;
   LogprobReader logprob_reader_;
+  // The inspection under way; its stream is 0 if there is none.
+  StreamId inspection_stream_ = 0;
+  OpenInspection inspection_;
   // Who did not fit at the head of the queue, and the blocks that nobody needed
   // then: there is no use in trying again before there are more.
   StreamId unfit_ = 0;

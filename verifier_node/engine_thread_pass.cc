@@ -102,6 +102,11 @@ std::vector<EngineThread::PassRun> EngineThread::PlanNextPass(
     limits.free_blocks = FreeBlocks();
     const PassPlan plan = PlanPass(candidates, pass_cost_, limits);
     if (plan.starved) {
+      if (inspection_stream_ != 0) {
+        EndInspection(absl::ResourceExhaustedError(
+            "KV cache: what is served needs it; retry later"));
+        continue;
+      }
       if (EngineSequence* const victim = FindVictim(now)) {
         Preempt(victim, now);
         continue;

@@ -24,6 +24,7 @@
 #include "common/model/thread_pool.h"
 #include "common/rpc/node_main.h"
 #include "verifier_node/engine_thread.h"
+#include "verifier_node/inspect_service.h"
 #include "verifier_node/make_local_drafter.h"
 #include "verifier_node/service.h"
 #include "verifier_node/step_costs.h"
@@ -62,6 +63,7 @@ struct Flags {
   std::string local_drafter;
   std::string local_draft_model;
   double grace_s = kDefaultGraceS;
+  bool inspect = false;
 };
 
 void AddSyntheticFlags(CLI::App* app, SyntheticFlags* flags) {
@@ -121,6 +123,10 @@ void AddFlags(CLI::App* app, Flags* flags) {
   app->add_option("--local_draft_model",
                   flags->local_draft_model,
                   "the model's GGUF file for --local_drafter hybrid");
+  app->add_flag("--inspect",
+                flags->inspect,
+                "let users look into the model: attention, distributions, "
+                "work that the KV cache saves (InspectService)");
   app->add_option("--grace",
                   flags->grace_s,
                   "seconds that running sequences have to end when the node "
@@ -322,12 +328,18 @@ absl::Status Serve(const Flags& flags, const NodeOptions& options) {
   SPECWIRE_ASSIGN_OR_RETURN(
       const std::unique_ptr<VerifierServiceImpl> service,
       VerifierServiceImpl::Create(*engine, costs, &thread));
+  std::unique_ptr<InspectServiceImpl> inspect;
+  if (flags.inspect) {
+    SPECWIRE_ASSIGN_OR_RETURN(inspect,
+                              InspectServiceImpl::Create(*engine, &thread));
+  }
   thread.Start();
 
   NodeParts parts;
   parts.role = v1::NODE_ROLE_VERIFIER;
   parts.service_name = v1::VerifierService::service_full_name();
-  parts.service = service.get();
+  parts.services.push_back(service.get());
+  if (inspect != nullptr) parts.services.push_back(inspect.get());
   parts.metrics = &registry;
   SetThread(&thread, engine.get(), &parts);
   parts.load = [load = std::move(parts.load), &thread] {

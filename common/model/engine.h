@@ -31,6 +31,8 @@ struct ModelInfo {
   std::string model_digest;
   int vocab_size = 0;
   int num_layers = 0;
+  // Query heads of a layer; 0: it has no attention.
+  int num_heads = 0;
   // Longest sequence in tokens, prompt and completion together.
   int max_model_len = 0;
   // Ids that end a sequence, ascending: the tokenizer's EOS, and EOT or EOM
@@ -108,6 +110,17 @@ class KvSequence {
   }
 };
 
+// Asks a pass for the attention weights of a layer, to be looked at.
+struct AttentionProbe {
+  // 0 to num_layers - 1.
+  int layer = 0;
+  // Set by the pass: for each head and row of the run the weights of all
+  // positions up to the run's end, [num_heads, rows, kv length + rows] f32. A
+  // row's sum to 1, those behind its own position are 0. An engine without
+  // attention sets none.
+  std::vector<float> weights = {};
+};
+
 // One sequence's part of a forward pass: `tokens` stand at positions
 // kv->length(), kv->length() + 1, ...
 struct ForwardRun {
@@ -120,6 +133,8 @@ struct ForwardRun {
   // are left out of the result: cheaper, where only the arg-max counts.
   // REQUIRES: empty, or of size num_logits.
   absl::Span<int32_t> best = {};
+  // If not null, filled in; the pass's other results stay the same bits.
+  AttentionProbe* attention = nullptr;
 };
 
 // A causal language model with its KV cache. An engine knows nothing of
@@ -166,6 +181,9 @@ class Engine {
   // Rows that passes computed since the engine was made, each of which had its
   // keys and values projected once; failed passes do not count.
   virtual int64_t rows_computed() const = 0;
+  // Key rows, and as many value rows, that were projected since then, each
+  // layer's by itself. Counted where it is done.
+  virtual int64_t kv_rows_projected() const { return 0; }
 
   // Counts up within a pass, with each layer of it: a long pass gets on, one
   // that hangs does not.

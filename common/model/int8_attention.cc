@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "common/base/round_up.h"
+#include "common/kernels/half.h"
 #include "common/kernels/maths.h"
 #include "common/model/engine.h"
 #include "common/model/kv_cache.h"
@@ -147,6 +148,22 @@ void Int8Attention::RotateAndStore(const Pass& pass,
                          KvBlocks(layer, head) + place.block * block_values_);
     }
   });
+}
+
+void Int8Attention::ReadKeys(const PassRun& run,
+                             int layer,
+                             int kv_head,
+                             absl::Span<float> keys) const {
+  const auto dim = static_cast<size_t>(config_.head_dim);
+  for (size_t position = 0; position * dim < keys.size(); ++position) {
+    const uint16_t* const block =
+        KvBlocks(layer, kv_head) +
+        run.blocks[position / kKvSlots] * block_values_;
+    for (size_t i = 0; i < dim; ++i) {
+      keys[position * dim + i] =
+          HalfToFloat(block[i * kKvSlots + position % kKvSlots]);
+    }
+  }
 }
 
 int64_t Int8Attention::Cost(const AttendJob& job) {

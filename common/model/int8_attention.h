@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "absl/types/span.h"
 #include "common/kernels/kernels.h"
 #include "common/model/config.h"
 #include "common/model/ops.h"
@@ -41,6 +42,10 @@ class Int8Attention {
               int layer,
               const at::Tensor& qkv,
               const at::Tensor& out);
+  void ReadKeys(const PassRun& run,
+                int layer,
+                int kv_head,
+                absl::Span<float> keys) const;
 
  private:
   // One KV head's attention for some rows of a run.

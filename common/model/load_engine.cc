@@ -316,6 +316,7 @@ absl::StatusOr<std::unique_ptr<Engine>> Load(const GgufFile& file,
   info.engine = ops->name();
   info.vocab_size = config.vocab_size;
   info.num_layers = config.num_layers;
+  info.num_heads = config.num_heads;
   info.max_model_len = capacity.max_model_len;
   info.eos_ids = config.eos_ids;
   info.draft = draft;

@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "common/base/sha256.h"
+#include "common/model/engine.h"
 #include "common/model/weights.h"
 
 namespace specwire {
@@ -23,6 +24,8 @@ struct PassRun {
   int start = 0;
   // The sequence's blocks; they hold positions [0, start + num_rows).
   absl::Span<const int32_t> blocks;
+  // See ForwardRun.
+  AttentionProbe* attention = nullptr;
 };
 
 // The rows of one forward pass, run by run.
@@ -113,6 +116,14 @@ class Ops {
                       int layer,
                       const at::Tensor& qkv,
                       const at::Tensor& out) = 0;
+
+  // Copies what the layer's cache holds of a KV head's keys for the run's
+  // positions up to its end, rotated, [start + num_rows, d].
+  // REQUIRES: RotateAndStore has been called for the layer.
+  virtual void ReadKeys(const PassRun& run,
+                        int layer,
+                        int kv_head,
+                        absl::Span<float> keys) const = 0;
 
   // residual += W x.
   virtual void LinearAdd(const at::Tensor& x,

@@ -85,6 +85,10 @@ class AtenOps final : public Ops {
               int layer,
               const at::Tensor& qkv,
               const at::Tensor& out) override;
+  void ReadKeys(const PassRun& run,
+                int layer,
+                int kv_head,
+                absl::Span<float> keys) const override;
   void LinearAdd(const at::Tensor& x,
                  const LinearWeight& weight,
                  int num_rows,
@@ -343,6 +347,20 @@ void AtenOps::RotateAndStore(const Pass& pass,
                     CacheSlots(block, layer, 1, head) + offset);
       }
     }
+  }
+}
+
+void AtenOps::ReadKeys(const PassRun& run,
+                       int layer,
+                       int kv_head,
+                       absl::Span<float> keys) const {
+  const auto dim = static_cast<size_t>(config_.head_dim);
+  for (size_t position = 0; position * dim < keys.size(); ++position) {
+    const int32_t block = run.blocks[position / kKvBlockSize];
+    std::copy_n(
+        CacheSlots(block, layer, 0, kv_head) + position % kKvBlockSize * dim,
+        dim,
+        keys.begin() + static_cast<std::ptrdiff_t>(position * dim));
   }
 }
 

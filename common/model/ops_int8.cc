@@ -69,6 +69,12 @@ class Int8Ops final : public Ops {
               const at::Tensor& out) override {
     attention_.Attend(pass, layer, qkv, out);
   }
+  void ReadKeys(const PassRun& run,
+                int layer,
+                int kv_head,
+                absl::Span<float> keys) const override {
+    attention_.ReadKeys(run, layer, kv_head, keys);
+  }
   void LinearAdd(const at::Tensor& x,
                  const LinearWeight& weight,
                  int num_rows,

@@ -12,6 +12,7 @@
 #include "absl/time/time.h"
 #include "common/base/logging.h"
 #include "common/base/status_macros.h"
+#include "common/model/attention_weights.h"
 #include "common/model/engine.h"
 
 namespace specwire {
@@ -107,6 +108,12 @@ absl::Span<const float> Transformer::Forward(const Pass& pass,
     ops_->NormLinear(hidden_, layer.attention_norm, *layer.qkv, rows, qkv_);
     // Positions enter as rotations; keys and values join the cache.
     ops_->RotateAndStore(pass, i, qkv_);
+    kv_rows_projected_ += rows;
+    for (const PassRun& run : pass.runs) {
+      if (run.attention != nullptr && run.attention->layer == i) {
+        ReadAttention(config_, *ops_, run, qkv_);
+      }
+    }
     // Causal attention over each row's own sequence.  [rows, Hq d]
     ops_->Attend(pass, i, qkv_, attention_);
     // Its output is added to the state.  [rows, D]

@@ -42,6 +42,8 @@ class Transformer {
 
   // Layers computed so far, of all passes. Any thread.
   int64_t layers_computed() const { return layers_computed_; }
+  // See Engine. Any thread.
+  int64_t kv_rows_projected() const { return kv_rows_projected_; }
 
  private:
   struct Layer {
@@ -68,6 +70,7 @@ class Transformer {
   // Null if the embedding serves as the head.
   std::unique_ptr<LinearWeight> head_;
   std::atomic<int64_t> layers_computed_{0};
+  std::atomic<int64_t> kv_rows_projected_{0};
 
   // Activations, [kMaxRows, columns] f32.
   at::Tensor hidden_;     // D

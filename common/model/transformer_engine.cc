@@ -65,6 +65,15 @@ absl::Status TransformerEngine::CheckTokens(const ForwardRun& run,
     return absl::InvalidArgumentError(absl::StrCat(
         field, "best: holds ", run.best.size(), ", not ", run.num_logits));
   }
+  if (run.attention != nullptr &&
+      (run.attention->layer < 0 || run.attention->layer >= info_.num_layers)) {
+    return absl::InvalidArgumentError(absl::StrCat(field,
+                                                   "attention.layer: ",
+                                                   run.attention->layer,
+                                                   " is not in [0, ",
+                                                   info_.num_layers,
+                                                   ")"));
+  }
   if (run.kv->length() + count > info_.max_model_len) {
     return absl::InvalidArgumentError(
         absl::StrCat(field,
@@ -162,7 +171,8 @@ absl::StatusOr<absl::Span<const float>> TransformerEngine::Forward(
       pass.runs.push_back({.first_row = pass.num_rows(),
                            .num_rows = count,
                            .start = run.kv->length(),
-                           .blocks = sequences[i]->blocks()});
+                           .blocks = sequences[i]->blocks(),
+                           .attention = run.attention});
       pass.tokens.insert(
           pass.tokens.end(), run.tokens.begin(), run.tokens.end());
       std::vector<int>& wanted =

@@ -37,6 +37,9 @@ class TransformerEngine final : public Engine {
   int64_t kv_blocks_used() const override { return cache_.pool().used(); }
   int64_t kv_blocks_cached() const override { return cache_.pool().cached(); }
   int64_t rows_computed() const override { return rows_computed_; }
+  int64_t kv_rows_projected() const override {
+    return transformer_->kv_rows_projected();
+  }
   int64_t progress() const override { return transformer_->layers_computed(); }
 
  private:

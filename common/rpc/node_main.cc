@@ -354,7 +354,7 @@ absl::Status RunNode(const NodeOptions& options, const NodeParts& parts) {
                               &CheckIsCoordinator);
   }
   SPECWIRE_ASSIGN_OR_RETURN(const std::unique_ptr<RpcServer> server,
-                            RpcServer::Start(server_options, {parts.service}));
+                            RpcServer::Start(server_options, parts.services));
   NodeHealth health(server.get(), parts.service_name, parts.load);
   // For whoever started us with port 0.
   std::cout << "listening on " << server->address() << std::endl;

@@ -89,7 +89,7 @@ struct NodeParts {
   v1::NodeRole role = v1::NODE_ROLE_UNSPECIFIED;
   // Full name, for health: "specwire.v1.DraftService".
   std::string service_name;
-  grpc::Service* service = nullptr;
+  std::vector<grpc::Service*> services;
   const MetricsRegistry* metrics = nullptr;
   // Called often, from any thread.
   std::function<v1::NodeLoad()> load;
