@@ -153,6 +153,7 @@ void Completion::Add(const v1::GenerateResponse& response) {
       choice->text += response.finished().text();
       break;
     }
+    case v1::GenerateResponse::kAlive:
     case v1::GenerateResponse::EVENT_NOT_SET:
       break;
   }

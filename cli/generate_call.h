@@ -16,11 +16,15 @@ struct GenerateOutcome {
   bool interrupted = false;
   // `on_response` refused to go on.
   bool abandoned = false;
+  // Nothing was heard for too long, though the connection may live:
+  // UNAVAILABLE.
+  bool silent = false;
 };
 
 // Calls Generate and hands over each message as it arrives. An interrupt, or
-// `on_response` returning false, cancels the call. A stream that ends without a
-// `finished` message is an error.
+// `on_response` returning false, cancels the call. A coordinator that says
+// nothing for long, not even that the request has not ended, is lost. A stream
+// that ends without a `finished` message is an error.
 GenerateOutcome CallGenerate(
     Client* client,
     const v1::GenerateRequest& request,

@@ -195,7 +195,7 @@ bool ResumingCall::MayGoOn(const GenerateOutcome& outcome) {
     return false;
   }
   ++num_losses_;
-  return client_->WaitLost(kClosingTime) &&
+  return (outcome.silent || client_->WaitLost(kClosingTime)) &&
          static_cast<size_t>(num_losses_) <=
              kMaxLossesPerAddress * addresses_.size();
 }

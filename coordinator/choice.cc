@@ -74,9 +74,16 @@ Choice::Choice(const Context& context, int index)
       machine_(WithStart(*context.request, *context.environment),
                [this](int32_t token) { return reply_.Judge(token); }) {}
 
-Choice::~Choice() { environment_.timer->Cancel(timer_id_); }
+Choice::~Choice() {
+  environment_.timer->Cancel(timer_id_);
+  environment_.timer->Cancel(check_id_);
+}
 
-void Choice::Start() { Perform(machine_.Start()); }
+void Choice::Start() {
+  Perform(machine_.Start());
+  checked_ = absl::Now();
+  ScheduleCheck();
+}
 
 void Choice::OnClientTook(int count) {
   if (!ended_) Perform(machine_.OnClientTook(count));
@@ -92,6 +99,13 @@ void Choice::OnDrafterAvailable() {
 
 void Choice::OnDecoded(int32_t number, const v1::DecodeResponse& response) {
   if (ended_ || number != verifier_.number) return;
+  const int64_t num_before = verifier_.account.OnReceived(absl::Now());
+  if (response.has_check()) {
+    const absl::Status status =
+        StreamAccount::Compare(response.check().num_sent(), num_before);
+    if (!status.ok()) LoseVerifier(status);
+    return;
+  }
   if (response.has_prompt_logprobs()) {
     OnPromptLogprobs(response.prompt_logprobs());
     return;
@@ -268,6 +282,15 @@ void Choice::LoseVerifier(const absl::Status& status) {
 
 void Choice::OnDrafted(int32_t source, const v1::DraftResponse& response) {
   if (ended_) return;
+  if (source == drafter_.source) {
+    const int64_t num_before = drafter_.account.OnReceived(absl::Now());
+    const absl::Status status =
+        response.has_check()
+            ? StreamAccount::Compare(response.check().num_sent(), num_before)
+            : absl::OkStatus();
+    if (!status.ok()) return OnDraftClosed(source, status);
+  }
+  if (response.has_check()) return;
   const Proposal proposal = ParseProposal(response, source);
   if (proposal.source == drafter_.source && !proposal.tokens.empty() &&
       proposer_node_ != drafter_.node.identity.name) {

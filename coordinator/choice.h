@@ -21,6 +21,7 @@
 #include "coordinator/request_machine.h"
 #include "coordinator/request_validation.h"
 #include "coordinator/speculation_priors.h"
+#include "coordinator/stream_account.h"
 #include "specwire/v1/draft.pb.h"
 #include "specwire/v1/generation.pb.h"
 #include "specwire/v1/verifier.pb.h"
@@ -35,6 +36,7 @@ struct SessionEnvironment {
   CoordinatorMetrics* metrics = nullptr;
   SpeculationPriors* priors = nullptr;
   absl::Duration drafter_deadline;
+  absl::Duration stream_deadline;
 };
 
 // The call that a choice belongs to, as the choice sees it. It owns its
@@ -109,12 +111,14 @@ class Choice final {
     absl::Time opened;
     NodeInfo node;
     std::shared_ptr<ClientSender<v1::DecodeRequest>> sender;
+    StreamAccount account;
   };
   struct DrafterStream {
     // 0: none is open.
     int32_t source = 0;
     NodeInfo node;
     std::shared_ptr<ClientSender<v1::DraftRequest>> sender;
+    StreamAccount account;
   };
   // A drafter's debt and when it is to be paid.
   struct Debt {
@@ -129,6 +133,13 @@ class Choice final {
   void OnDrafted(int32_t source, const v1::DraftResponse& response);
   void OnDraftClosed(int32_t source, const absl::Status& status);
   void OnDebtDue();
+
+  // Streams make progress or end: every now and then a node is asked whether
+  // its stream is there and has all that was sent, choice_streams.cc.
+  void CheckStreams();
+  void ScheduleCheck();
+  void SendToVerifier(v1::DecodeRequest message);
+  void SendToDrafter(v1::DraftRequest message);
 
   // Carries out actions, and those that come of them, in order.
   void Perform(std::vector<Action> actions);
@@ -196,6 +207,10 @@ class Choice final {
   // only when it has gone off, not for each.
   std::optional<Debt> debt_;
   TimerThread::Id timer_id_ = TimerThread::kNone;
+
+  // When streams were checked last.
+  absl::Time checked_;
+  TimerThread::Id check_id_ = TimerThread::kNone;
 };
 
 }  // namespace specwire::coordinator

@@ -57,7 +57,7 @@ class Choice::NodeHandler final : public StreamHandler<In> {
 
   void OnMessage(In message) override {
     if (flooded_) return;
-    if (num_unread_ > 0) {
+    if (num_unread_ > 0 && !message.has_check()) {
       choice_->environment_.registry->OnRead(node_id_,
                                              std::exchange(num_unread_, 0));
     }
@@ -184,7 +184,11 @@ void Choice::Do(const OpenVerifier& open) {
       [&link](grpc::ClientContext* context, auto* reactor) {
         link->verifier.async()->Decode(context, reactor);
       });
-  verifier_.sender->Send(MakeDecodeOpen(request_, open, index_));
+  verifier_.account.Open(verifier_.opened);
+  v1::DecodeRequest message = MakeDecodeOpen(request_, open, index_);
+  message.mutable_open()->set_max_silence_ms(absl::ToInt64Milliseconds(
+      StreamAccount::NodeLimit(environment_.stream_deadline)));
+  SendToVerifier(std::move(message));
 }
 
 void Choice::Do(const SendProposal& send) {
@@ -193,11 +197,11 @@ void Choice::Do(const SendProposal& send) {
       !send.proposal.tokens.empty()) {
     proposer_ = drafter_.node.drafter->name;
   }
-  verifier_.sender->Send(MakeProposal(send.proposal));
+  SendToVerifier(MakeProposal(send.proposal));
 }
 
 void Choice::Do(const SendDecodeTune& tune) {
-  if (verifier_.sender != nullptr) verifier_.sender->Send(MakeDecodeTune(tune));
+  SendToVerifier(MakeDecodeTune(tune));
 }
 
 void Choice::Do(const OpenDrafter& open) {
@@ -238,29 +242,27 @@ bool Choice::OpenDraftNode(const OpenDrafter& open) {
       [&link](grpc::ClientContext* context, auto* reactor) {
         link->drafter.async()->Draft(context, reactor);
       });
-  drafter_.sender->Send(MakeDraftOpen(request_, open, index_));
+  drafter_.account.Open(absl::Now());
+  v1::DraftRequest message = MakeDraftOpen(request_, open, index_);
+  message.mutable_open()->set_max_silence_ms(absl::ToInt64Milliseconds(
+      StreamAccount::NodeLimit(environment_.stream_deadline)));
+  SendToDrafter(std::move(message));
   return true;
 }
 
 void Choice::Do(const SendCommit& commit) {
   if (drafter_.source != commit.source) return;
-  if (drafter_.sender != nullptr) {
-    drafter_.sender->Send(MakeDraftCommit(commit));
-  }
+  SendToDrafter(MakeDraftCommit(commit));
 }
 
 void Choice::Do(const SendRewind& rewind) {
   if (drafter_.source != rewind.source) return;
-  if (drafter_.sender != nullptr) {
-    drafter_.sender->Send(MakeDraftRewind(rewind));
-  }
+  SendToDrafter(MakeDraftRewind(rewind));
 }
 
 void Choice::Do(const SendDraftTune& tune) {
   if (drafter_.source != tune.source) return;
-  if (drafter_.sender != nullptr) {
-    drafter_.sender->Send(MakeDraftTune(tune));
-  }
+  SendToDrafter(MakeDraftTune(tune));
 }
 
 void Choice::Do(const CloseVerifier& /*close*/) {
@@ -309,6 +311,7 @@ void Choice::Do(const FinishRequest& finish) {
   }
   debt_.reset();
   environment_.timer->Cancel(timer_id_);
+  environment_.timer->Cancel(check_id_);
   if (!finish.status.ok()) {
     context_.host->OnEnded(index_, finish.status, std::nullopt);
     return;

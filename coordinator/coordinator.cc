@@ -57,7 +57,8 @@ Coordinator::Coordinator(const CoordinatorOptions& options)
                                           &timer_,
                                           &metrics_,
                                           &priors_,
-                                          options_.drafter_deadline};
+                                          options_.drafter_deadline,
+                                          options_.stream_deadline};
   generation_ =
       std::make_unique<GenerationService>(options_, environment, &catalog_);
   cluster_ = std::make_unique<ClusterService>(

@@ -41,6 +41,7 @@ struct Flags {
   std::optional<int> window;
   int64_t patience_us = 0;
   double drafter_deadline_s = 0;
+  double stream_deadline_s = 0;
   double grace_s = 0;
   double client_stall_s = 0;
   double max_silence_s = 0;
@@ -54,6 +55,7 @@ void AddFlags(CLI::App* app, Flags* flags) {
   CoordinatorOptions* options = &flags->options;
   flags->patience_us = absl::ToInt64Microseconds(options->speculation.patience);
   flags->drafter_deadline_s = absl::ToDoubleSeconds(options->drafter_deadline);
+  flags->stream_deadline_s = absl::ToDoubleSeconds(options->stream_deadline);
   flags->grace_s = absl::ToDoubleSeconds(options->grace);
   flags->client_stall_s = absl::ToDoubleSeconds(options->client_stall);
   flags->max_silence_s = absl::ToDoubleSeconds(options->max_silence);
@@ -81,6 +83,10 @@ void AddFlags(CLI::App* app, Flags* flags) {
   add("--drafter_deadline",
       &flags->drafter_deadline_s,
       "seconds after which a silent drafter is taken for lost");
+  add("--stream_deadline",
+      &flags->stream_deadline_s,
+      "seconds after which a sequence goes on elsewhere whose node does not "
+      "answer that it has it; a node waits twice as long for the coordinator");
   add("--max_requests",
       &options->max_concurrent_requests,
       "requests at once; one more is refused");
@@ -121,14 +127,15 @@ void AddFlags(CLI::App* app, Flags* flags) {
 absl::StatusOr<CoordinatorOptions> CheckFlags(const Flags& flags) {
   CoordinatorOptions options = flags.options;
   for (const double seconds : {flags.drafter_deadline_s,
+                               flags.stream_deadline_s,
                                flags.grace_s,
                                flags.client_stall_s,
                                flags.max_silence_s,
                                flags.max_stall_s}) {
     if (!std::isfinite(seconds)) {
       return absl::InvalidArgumentError(
-          "--drafter_deadline, --grace, --client_stall, --max_silence, "
-          "--max_stall: must be finite numbers of seconds");
+          "--drafter_deadline, --stream_deadline, --grace, --client_stall, "
+          "--max_silence, --max_stall: must be finite numbers of seconds");
     }
   }
   if (flags.rpc_threads < 0 || flags.rpc_threads > kMaxRpcThreads) {
@@ -141,6 +148,7 @@ absl::StatusOr<CoordinatorOptions> CheckFlags(const Flags& flags) {
   options.speculation.window = flags.window.value_or(
       std::max(options.speculation.window, 2 * options.speculation.run_length));
   options.drafter_deadline = absl::Seconds(flags.drafter_deadline_s);
+  options.stream_deadline = absl::Seconds(flags.stream_deadline_s);
   options.grace = absl::Seconds(flags.grace_s);
   options.client_stall = absl::Seconds(flags.client_stall_s);
   options.max_silence = absl::Seconds(flags.max_silence_s);

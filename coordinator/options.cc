@@ -45,6 +45,8 @@ absl::Status ValidateOptions(const CoordinatorOptions& options) {
   SPECWIRE_RETURN_IF_ERROR(
       CheckPositive("drafter_deadline", options.drafter_deadline));
   SPECWIRE_RETURN_IF_ERROR(
+      CheckPositive("stream_deadline", options.stream_deadline));
+  SPECWIRE_RETURN_IF_ERROR(
       CheckRange("max_requests", options.max_concurrent_requests, 1, 65536));
   SPECWIRE_RETURN_IF_ERROR(CheckRange("credit", options.credit, 1, 65536));
   SPECWIRE_RETURN_IF_ERROR(CheckPositive("client_stall", options.client_stall));

@@ -36,6 +36,9 @@ struct CoordinatorOptions {
   SpeculationDefaults speculation;
   // A drafter that owes an answer for longer is taken for lost.
   absl::Duration drafter_deadline = absl::Seconds(2);
+  // A node's stream on which nothing has been heard for longer, not even that
+  // the node has it, is taken for lost.
+  absl::Duration stream_deadline = absl::Seconds(15);
 
   // Generate calls at once; more are refused.
   int max_concurrent_requests = 8192;

@@ -372,6 +372,14 @@ void RequestMachine::OpenVerifierStream(Actions* actions) {
   due_patience_ = absl::ZeroDuration();
 }
 
+SendDecodeTune RequestMachine::verifier_settings() const {
+  SendDecodeTune settings;
+  settings.patience = patience_;
+  settings.decode_until = ToInt32(decode_until_);
+  settings.local_enough = local_enough_;
+  return settings;
+}
+
 int RequestMachine::MaxDraftRows() const {
   const SpeculationSettings& settings = params_.speculation;
   if (!settings.enabled) return 0;

@@ -264,6 +264,8 @@ class RequestMachine {
   bool finished() const { return finished_; }
   // The present verifier has committed something.
   bool committed_here() const { return committed_here_; }
+  // What the present verifier has been told of how to go on, all of it.
+  SendDecodeTune verifier_settings() const;
   // Complete once finished.
   const SpeculationFigures& figures() const { return figures_; }
   // How drafts fared; nothing unless it adapts.

@@ -34,6 +34,9 @@ absl::Status Invalid(const Args&... args) {
   return absl::InvalidArgumentError(absl::StrCat(args...));
 }
 
+constexpr int kLeastAliveIntervalMs = 100;
+constexpr int kMostAliveIntervalMs = 60000;
+
 absl::Status CheckRange(absl::string_view field,
                         int64_t value,
                         int64_t low,
@@ -102,6 +105,12 @@ absl::Status CheckNumbers(const v1::GenerateRequest& request) {
                  static_cast<int64_t>(request.cache_salt().size()),
                  0,
                  kMaxTenantSaltBytes));
+  if (request.has_alive_interval_ms()) {
+    SPECWIRE_RETURN_IF_ERROR(CheckRange("alive_interval_ms",
+                                        request.alive_interval_ms(),
+                                        kLeastAliveIntervalMs,
+                                        kMostAliveIntervalMs));
+  }
   if (request.has_logprobs()) {
     SPECWIRE_RETURN_IF_ERROR(
         CheckRange("logprobs", request.logprobs(), 0, kMaxLogprobs));
@@ -199,6 +208,7 @@ absl::Status TakeLogprobs(const v1::GenerateRequest& request,
                           const CatalogModel& model,
                           CheckedRequest* checked) {
   const std::vector<int32_t>& prompt = checked->params.prompt;
+  checked->alive_interval = absl::Milliseconds(request.alive_interval_ms());
   if (request.has_logprobs()) checked->logprobs = request.logprobs();
   if (request.has_prompt_logprobs()) {
     const int64_t count =

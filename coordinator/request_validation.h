@@ -47,6 +47,9 @@ struct CheckedRequest {
   uint64_t affinity = 0;
   // Independent completions; more than one only if none is resumed.
   int num_choices = 1;
+  // How often a client that hears nothing else is told that its request has not
+  // ended; zero: never.
+  absl::Duration alive_interval = absl::ZeroDuration();
 };
 
 // What a request may leave to the coordinator, and what is there to choose.

@@ -120,6 +120,28 @@ void Session::Start(absl::StatusOr<CheckedRequest> request) {
     // One that fails at once ends the others too.
     if (!ended_) choice->Start();
   }
+  ScheduleAlive();
+}
+
+void Session::ScheduleAlive() {
+  if (ended_ || request_->alive_interval == absl::ZeroDuration()) return;
+  alive_id_ = environment_.timer->ScheduleAfter(
+      request_->alive_interval, [weak = weak_from_this(), this] {
+        const std::shared_ptr<ChoiceHost> self = weak.lock();
+        if (self != nullptr) Post([this] { OnAliveDue(); });
+      });
+}
+
+void Session::OnAliveDue() {
+  if (ended_) return;
+  // What it has not taken yet will tell it.
+  if (!std::exchange(told_, false) && untaken_.empty()) {
+    v1::GenerateResponse message;
+    message.mutable_alive();
+    NoteUntaken({});
+    sender_->Send(std::move(message));
+  }
+  ScheduleAlive();
 }
 
 bool Session::IsSynthetic() const {
@@ -161,6 +183,7 @@ void Session::End(const absl::Status& status,
                   std::optional<v1::GenerateResponse> last) {
   if (ended_) return;
   ended_ = true;
+  environment_.timer->Cancel(alive_id_);
   for (const auto& choice : choices_) {
     choice->Abort(status.ok() ? absl::CancelledError("the request has ended")
                               : status);
@@ -218,6 +241,7 @@ void Session::LogEnd(const absl::Status& status) const {
 }
 
 void Session::NoteUntaken(Untaken untaken) {
+  told_ = true;
   if (untaken_.empty()) untaken_since_ = absl::Now();
   untaken_.push_back(untaken);
 }

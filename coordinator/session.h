@@ -85,6 +85,10 @@ class Session final : public ChoiceHost {
   void End(const absl::Status& status,
            std::optional<v1::GenerateResponse> last = std::nullopt);
   void LogEnd(const absl::Status& status) const;
+  // Tells the client now and then, if it wants to know, that it is not
+  // forgotten.
+  void ScheduleAlive();
+  void OnAliveDue();
 
   // A message goes to the client.
   void NoteUntaken(Untaken untaken);
@@ -106,6 +110,9 @@ class Session final : public ChoiceHost {
   std::atomic<bool> gone_ = false;
   // In the order in which they were sent.
   std::deque<Untaken> untaken_;
+  // It has been told something since the latest look.
+  bool told_ = false;
+  TimerThread::Id alive_id_ = TimerThread::kNone;
   // Since when the client has taken nothing; InfiniteFuture while there is
   // nothing to take. For CheckStall, from any thread.
   std::atomic<absl::Time> untaken_since_ = absl::InfiniteFuture();

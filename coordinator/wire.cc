@@ -259,6 +259,8 @@ v1::GenerateResponse MakeStarted(const CheckedRequest& request) {
   speculation->set_patience_us(PatienceUs(settings.patience));
   speculation->set_window(settings.window);
   Assign(out->mutable_prompt_token_ids(), request.params.prompt);
+  out->set_alive_interval_ms(
+      static_cast<int32_t>(absl::ToInt64Milliseconds(request.alive_interval)));
   return message;
 }
 

@@ -52,6 +52,8 @@ absl::StatusOr<DraftEvent> ParseRequest(
       return FromProto(message.rewind());
     case v1::DraftRequest::kTune:
       return FromProto(message.tune());
+    // Answered before it comes here.
+    case v1::DraftRequest::kCheck:
     case v1::DraftRequest::EVENT_NOT_SET:
       break;
   }
@@ -93,7 +95,8 @@ DraftServiceImpl::Draft(grpc::CallbackServerContext* context) {
             sender,
             [sender](const v1::DraftRequest& message, bool first) {
               return ParseRequest(message, first, sender);
-            });
+            },
+            &watch_);
       });
 }
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "common/drafting/drafter.h"
+#include "common/rpc/stream_watch.h"
 #include "draft_node/drafter_thread.h"
 #include "specwire/v1/draft.grpc.pb.h"
 
@@ -31,6 +32,7 @@ class DraftServiceImpl final : public v1::DraftService::CallbackService {
   // GetDrafter's answer.
   v1::GetDrafterResponse drafter_;
   DrafterThread* const thread_;
+  StreamWatch watch_;
 };
 
 }  // namespace specwire::draft

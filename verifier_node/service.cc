@@ -103,6 +103,8 @@ absl::StatusOr<DecodeEvent> ParseRequest(
       return FromProto(message.proposal());
     case v1::DecodeRequest::kTune:
       return FromProto(message.tune());
+    // Answered before it comes here.
+    case v1::DecodeRequest::kCheck:
     case v1::DecodeRequest::EVENT_NOT_SET:
       break;
   }
@@ -226,7 +228,8 @@ VerifierServiceImpl::Decode(grpc::CallbackServerContext* context) {
                                      bool first) {
               return ParseRequest(
                   message, first, model_, deadline, *thread_, sender);
-            });
+            },
+            &watch_);
       });
 }
 

@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "common/model/engine.h"
+#include "common/rpc/stream_watch.h"
 #include "specwire/v1/verifier.grpc.pb.h"
 #include "verifier_node/engine_thread.h"
 #include "verifier_node/step_costs.h"
@@ -48,6 +49,8 @@ class VerifierServiceImpl final : public v1::VerifierService::CallbackService {
   // GetModel's answer.
   const std::vector<v1::GetModelResponse> model_messages_;
   EngineThread* const thread_;
+  // Of Decode streams.
+  StreamWatch watch_;
 };
 
 }  // namespace specwire::verifier

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <memory>
 #include <utility>
 
@@ -53,13 +54,19 @@ class ServerStreamState final : public ServerSender<Out> {
       : reactor_(reactor), context_(context), queue_(limits) {}
 
   bool Send(Out message) override {
+    return SendNumbered([&](int64_t) { return std::move(message); });
+  }
+
+  bool SendNumbered(absl::FunctionRef<Out(int64_t)> make) override {
     Step step;
     bool accepted = true;
     {
       MutexLock lock(&mutex_);
       if (closing_) return false;
-      accepted = queue_.Push(std::move(message));
-      if (!accepted) {
+      accepted = queue_.Push(make(num_accepted_));
+      if (accepted) {
+        ++num_accepted_;
+      } else {
         CancelLocked(absl::ResourceExhaustedError(
             "the stream's outgoing queue is full: the peer reads too slowly"));
       }
@@ -192,6 +199,7 @@ class ServerStreamState final : public ServerSender<Out> {
   // Null after OnDone.
   Context* context_ ABSL_GUARDED_BY(mutex_);
   OutgoingQueue<Out> queue_ ABSL_GUARDED_BY(mutex_);
+  int64_t num_accepted_ ABSL_GUARDED_BY(mutex_) = 0;
   // Nothing more is accepted; final_status_ is set.
   bool closing_ ABSL_GUARDED_BY(mutex_) = false;
   // Ended by our side before all was written: final_status_ stands whatever the

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 
 // Long-lived streams over gRPC's callback API: what their users see. The
@@ -70,6 +72,10 @@ class StreamSender {
 template <class Out>
 class ServerSender : public StreamSender<Out> {
  public:
+  // Sends the message that `make` makes of the number of messages that the
+  // stream has accepted before it. `make` must not use the stream.
+  virtual bool SendNumbered(
+      absl::FunctionRef<Out(int64_t num_before)> make) = 0;
   // Ends the stream with `status` once what is queued has gone out; nothing is
   // accepted after it. Only the first Finish or Cancel counts.
   virtual void Finish(absl::Status status) = 0;

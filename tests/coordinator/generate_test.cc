@@ -315,6 +315,36 @@ TEST(GenerateTest, ANodeWhoseContextIsTooShortIsPassedOver) {
   EXPECT_EQ(small->num_opened(), 1);
 }
 
+TEST(GenerateTest, TellsThatTheRequestIsAliveIfItIsAsked) {
+  InProcessCluster cluster;
+  cluster.AddVerifier({.step_time = absl::Seconds(1)});
+  ASSERT_TRUE(cluster.WaitServing(1, 0));
+  const auto stub = NarrowStub(&cluster);
+  for (const bool asks : {false, true}) {
+    v1::GenerateRequest request = GreedyRequest("hello", 2);
+    if (asks) request.set_alive_interval_ms(100);
+    grpc::ClientContext context;
+    context.set_deadline(absl::ToChronoTime(absl::Now() + absl::Seconds(60)));
+    const auto reader = stub->Generate(&context, request);
+    v1::GenerateResponse response;
+    ASSERT_TRUE(reader->Read(&response));
+    EXPECT_EQ(response.started().alive_interval_ms(), asks ? 100 : 0);
+    int num_alive = 0;
+    while (reader->Read(&response)) num_alive += response.has_alive() ? 1 : 0;
+    EXPECT_TRUE(reader->Finish().ok());
+    // Two passes, in each of which there is time for nine.
+    EXPECT_GE(num_alive, asks ? 2 : 0);
+    EXPECT_LE(num_alive, asks ? 1000 : 0);
+  }
+  for (const int interval_ms : {-1, 0, 99, 60001}) {
+    v1::GenerateRequest request = GreedyRequest("hello", 2);
+    request.set_alive_interval_ms(interval_ms);
+    const absl::Status status = cluster.Generate(request).status;
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(status.message(), testing::HasSubstr("alive_interval_ms"));
+  }
+}
+
 TEST(GenerateTest, AClientThatNeverReadsIsDropped) {
   CoordinatorOptions options = InProcessCluster::PatientOptions();
   options.credit = 32;

@@ -94,6 +94,80 @@ TEST(NodeLossTest, SilentDrafterIsGivenUpAfterItsDeadline) {
   EXPECT_TRUE(Eventually([&] { return drafter->num_open() == 0; }));
 }
 
+// Messages may be lost though the connection lives: a flipped bit in a frame's
+// header does that.
+TEST(NodeLossTest, LostMessagesMoveTheSequenceSoon) {
+  CoordinatorOptions options = InProcessCluster::PatientOptions();
+  options.stream_deadline = absl::Seconds(3);
+  for (const bool lock_step : {false, true}) {
+    InProcessCluster cluster(options);
+    FakeVerifier* lossy =
+        cluster.AddVerifier({.name = "lossy", .loses_messages_after = 20});
+    ASSERT_TRUE(cluster.WaitServing(1, 0));
+    if (lock_step) {
+      cluster.AddDrafter();
+      ASSERT_TRUE(cluster.WaitServing(1, 1));
+    }
+    bool added = false;
+    const v1::GenerateRequest request = GreedyRequest("hello", 100);
+    const GenerateResult result =
+        cluster.Generate(lock_step ? LockStep(request, 4) : request,
+                         [&](const v1::GenerateDelta&) {
+                           if (!std::exchange(added, true)) {
+                             cluster.AddVerifier({.name = "sound"});
+                           }
+                           return true;
+                         });
+    ExpectComplete(result, "hello", 100);
+    EXPECT_EQ(lossy->num_opened(), 1);
+    EXPECT_TRUE(Eventually([&] { return lossy->num_open() == 0; }));
+  }
+}
+
+TEST(NodeLossTest, StreamThatItsVerifierDoesNotHaveIsLost) {
+  CoordinatorOptions options = InProcessCluster::PatientOptions();
+  options.stream_deadline = absl::Milliseconds(900);
+  InProcessCluster cluster(options);
+  FakeVerifier* lossy = cluster.AddVerifier(
+      {.name = "lossy", .loses_messages_after = 20, .ignores_checks = true});
+  ASSERT_TRUE(cluster.WaitServing(1, 0));
+  bool added = false;
+  const GenerateResult result = cluster.Generate(
+      GreedyRequest("hello", 100), [&](const v1::GenerateDelta&) {
+        if (!std::exchange(added, true)) {
+          cluster.AddVerifier({.name = "sound"});
+        }
+        return true;
+      });
+  ExpectComplete(result, "hello", 100);
+  EXPECT_EQ(lossy->num_opened(), 1);
+}
+
+TEST(NodeLossTest, VerifierThatIsSlowButAnswersIsNotLost) {
+  CoordinatorOptions options = InProcessCluster::PatientOptions();
+  options.stream_deadline = absl::Milliseconds(600);
+  InProcessCluster cluster(options);
+  FakeVerifier* slow = cluster.AddVerifier({.step_time = absl::Seconds(2)});
+  ASSERT_TRUE(cluster.WaitServing(1, 0));
+  ExpectComplete(cluster.Generate(GreedyRequest("hello", 2)), "hello", 2);
+  EXPECT_EQ(slow->num_opened(), 1);
+}
+
+TEST(NodeLossTest, DrafterThatDoesNotAnswerChecksIsGivenUp) {
+  CoordinatorOptions options = InProcessCluster::PatientOptions();
+  options.drafter_deadline = absl::Minutes(10);
+  options.stream_deadline = absl::Milliseconds(600);
+  InProcessCluster cluster(options);
+  cluster.AddVerifier();
+  FakeDrafter* drafter =
+      cluster.AddDrafter({.silent = true, .ignores_checks = true});
+  ASSERT_TRUE(cluster.WaitServing(1, 1));
+  ExpectComplete(
+      cluster.Generate(LockStep(GreedyRequest("hello", 50), 4)), "hello", 50);
+  EXPECT_EQ(drafter->num_opened(), 1);
+  EXPECT_TRUE(Eventually([&] { return drafter->num_open() == 0; }));
+}
+
 TEST(NodeLossTest, MalformedProposalsLoseTheDrafterOnly) {
   InProcessCluster cluster;
   FakeVerifier* verifier = cluster.AddVerifier();

@@ -25,6 +25,16 @@ constexpr char kChatTemplate[] =
     "+ message['content'] + '<|im_end|>' + '\\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
 
+// Answers a check.
+template <class Out>
+void Answer(ServerSender<Out>* sender, int num_lost) {
+  sender->SendNumbered([num_lost](int64_t num_sent) {
+    Out answer;
+    answer.mutable_check()->set_num_sent(num_sent + num_lost);
+    return answer;
+  });
+}
+
 // A broken fake is no test: ends the program.
 template <class T>
 T Must(absl::StatusOr<T> value) {
@@ -149,6 +159,8 @@ struct FakeVerifier::Sequence {
   int local_run_length = 0;
   int num_committed = 0;
   bool closed = false;
+  // Messages that were lost on the way.
+  int num_lost = 0;
 };
 
 class FakeVerifier::Handler final : public StreamHandler<v1::DecodeRequest> {
@@ -159,6 +171,13 @@ class FakeVerifier::Handler final : public StreamHandler<v1::DecodeRequest> {
     node_->sequences_.push_back(sequence_);
   }
   void OnMessage(v1::DecodeRequest request) override {
+    if (request.has_check()) {
+      MutexLock lock(&node_->mutex_);
+      if (!node_->options_.ignores_checks) {
+        Answer(sequence_->sender.get(), sequence_->num_lost);
+      }
+      return;
+    }
     node_->OnRequest(sequence_.get(), request);
   }
   void OnClosed(absl::Status /*status*/) override {
@@ -404,6 +423,12 @@ void FakeVerifier::SendCommit(Sequence* sequence, const Commit& commit) {
   }
   num_committed_ += static_cast<int64_t>(commit.tokens.size());
   sequence->num_committed += static_cast<int>(commit.tokens.size());
+  if (num_opened_ == 1 && options_.loses_messages_after.has_value() &&
+      sequence->num_committed > *options_.loses_messages_after) {
+    ++sequence->num_lost;
+    sequence->closed = commit.finish != FinishReason::kNone;
+    return;
+  }
   sequence->sender->Send(std::move(response));
   if (commit.finish != FinishReason::kNone) {
     sequence->closed = true;
@@ -425,6 +450,10 @@ class FakeDrafter::Handler final : public StreamHandler<v1::DraftRequest> {
 
   void OnMessage(v1::DraftRequest request) override {
     const FakeDrafterOptions& options = node_->options_;
+    if (request.has_check()) {
+      if (!options.ignores_checks) Answer(sender_.get(), 0);
+      return;
+    }
     absl::Status status;
     if (request.has_open()) {
       const v1::DraftOpen& open = request.open();

@@ -84,6 +84,11 @@ struct FakeVerifierOptions {
   // Once it has committed so many tokens its engine hangs, until Wake(), while
   // it goes on to report.
   std::optional<int64_t> hang_after = std::nullopt;
+  // As if its first stream's messages after so many tokens were lost on the
+  // way, the end included, while the connection lives.
+  std::optional<int> loses_messages_after = std::nullopt;
+  // As if checks, or the answers, were lost on the way.
+  bool ignores_checks = false;
 };
 
 // A verifier node. Thread safety: any thread.
@@ -156,6 +161,8 @@ struct FakeDrafterOptions {
   int flood = 0;
   // Every stream is lost after this many commits.
   std::optional<int> lose_streams_after = std::nullopt;
+  // As if checks, or the answers, were lost on the way.
+  bool ignores_checks = false;
 };
 
 // A draft node. Thread safety: any thread.
