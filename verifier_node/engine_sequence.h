@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -43,6 +44,10 @@ struct Decoding {
   bool peer_done = false;
   // When its latest step ended, or it was started.
   absl::Time previous_step_end = absl::InfinitePast();
+  // It waits without limit for a proposal at this length, as far as was looked;
+  // 0: it does not.
+  size_t waits_at = 0;
+  absl::Time waits_since = absl::InfinitePast();
   int cached_prompt_tokens = 0;
   // Makes its local drafts; null: it has none.
   std::unique_ptr<LocalSequence> local = nullptr;

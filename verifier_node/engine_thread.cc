@@ -75,6 +75,7 @@ void EngineThread::OnEvent(StreamId stream, DecodeEvent event) {
     status = decoding->verify.OnProposal(*proposal);
   } else if (const auto* tune = std::get_if<VerifyTune>(&event)) {
     status = decoding->verify.OnTune(*tune);
+    if (status.ok()) status = CheckLockStep(sequence);
   } else {
     // No proposal can come any more, so there is none to wait for.
     decoding->peer_done = true;
@@ -188,6 +189,28 @@ absl::Status EngineThread::CheckCredit(const EngineSequence& sequence) const {
                    ", and nothing can raise it: the stream was half-closed"));
 }
 
+absl::Status EngineThread::CheckLockStep(EngineSequence* sequence) const {
+  Decoding& decoding = *sequence->decoding;
+  const absl::Time now = clock_->Now();
+  const VerifySequence::Next next = decoding.verify.NextAt(now);
+  const size_t length = decoding.verify.log().size();
+  const bool waits = sequence->running() && sequence->num_uncomputed() == 1 &&
+                     next.kind == VerifySequence::Next::Kind::kWait &&
+                     next.at == absl::InfiniteFuture();
+  if (!waits || decoding.waits_at != length) {
+    decoding.waits_at = waits ? length : 0;
+    decoding.waits_since = now;
+    return absl::OkStatus();
+  }
+  if (now - decoding.waits_since <= options_.longest_lock_step) {
+    return absl::OkStatus();
+  }
+  return absl::AbortedError(
+      absl::StrCat("no proposal has come for ",
+                   absl::FormatDuration(options_.longest_lock_step),
+                   " though the step waits for one"));
+}
+
 void EngineThread::OnGone(StreamId stream) { Erase(stream); }
 
 void EngineThread::OnStop() {
@@ -200,6 +223,7 @@ void EngineThread::OnStop() {
 absl::Duration EngineThread::Work() {
   const absl::Time now = clock_->Now();
   absl::Duration pause = absl::InfiniteDuration();
+  RepeatCheck(now, &pause);
   StartQueued(now, &pause);
   std::vector<PassRun> runs = PlanNextPass(now, &pause);
   if (!runs.empty()) RunPass(absl::MakeSpan(runs));

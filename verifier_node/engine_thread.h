@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -43,6 +44,12 @@ struct EngineThreadOptions {
   size_t max_events = 1024;
   // What passes were measured to take.
   std::vector<StepCost> step_costs = {};
+  // Steps that wait for a proposal without limit wait in vain if one takes
+  // longer: it, or what told of it, was lost on the way.
+  absl::Duration longest_lock_step = absl::Minutes(1);
+  // Called on the thread when the engine is found to be broken: passes fail,
+  // and so do those of nobody's tokens. Null: it goes on.
+  std::function<void(const absl::Status&)> on_fatal = nullptr;
 };
 
 // The thread that owns the model, its KV cache and all sequences. It does pass
@@ -56,7 +63,8 @@ struct EngineThreadOptions {
 // the KV cache is not reserved ahead. One that finds it full in mid-text makes
 // another give up its blocks, which goes back to the queue and computes its
 // text anew later (see admission.h). Whatever goes wrong in one sequence ends
-// that one only.
+// that one only. After a pass that fails the engine has to compute one of its
+// own, which tells a bad sequence from an engine that is broken.
 //
 // Between two passes it computes a piece of an inspection (see inspection.h),
 // of which there is one at a time: it gives way to whoever needs its blocks.
@@ -150,6 +158,8 @@ class EngineThread final : private StreamWorker<DecodeEvent>::Client {
   void Add(std::unique_ptr<EngineSequence> sequence, absl::Time deadline);
   // An error if the sequence has no credit and will get none.
   absl::Status CheckCredit(const EngineSequence& sequence) const;
+  // ABORTED if the sequence waits for a proposal that does not come.
+  absl::Status CheckLockStep(EngineSequence* sequence) const;
   // Brings the metrics up to what the sequence has counted.
   void CountUnverified(Decoding* decoding);
   // Frees what the sequence holds, then ends its stream.
@@ -216,6 +226,16 @@ class EngineThread final : private StreamWorker<DecodeEvent>::Client {
   void Deliver(PassRun* run, absl::Time start, absl::Time end);
   void DeliverCommit(PassRun* run, const StepReport& report);
 
+  // The engine's own faults: engine_thread_check.cc.
+  // Why a run failed, but for want of room; OK if none did.
+  static absl::Status FindFault(absl::Span<const PassRun> runs);
+  // A pass that no sequence has part in.
+  absl::Status SelfCheck();
+  // After a fault.
+  void CheckEngine(const absl::Status& fault, absl::Time now);
+  // Whether or not anybody comes meanwhile.
+  void RepeatCheck(absl::Time now, absl::Duration* pause);
+
   // Local drafts: engine_thread_drafts.cc.
   // Has the local drafter's model work for those of `ready` that can step;
   // false if there was nothing to do.
@@ -267,6 +287,9 @@ class EngineThread final : private StreamWorker<DecodeEvent>::Client {
   // The inspection under way; its stream is 0 if there is none.
   StreamId inspection_stream_ = 0;
   OpenInspection inspection_;
+  // In a row.
+  int num_failed_checks_ = 0;
+  absl::Time next_check_;
   // Who did not fit at the head of the queue, and the blocks that nobody needed
   // then: there is no use in trying again before there are more.
   StreamId unfit_ = 0;

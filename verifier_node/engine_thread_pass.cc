@@ -168,7 +168,13 @@ void EngineThread::RunPass(absl::Span<PassRun> runs) {
   }
   CountPass(runs, end - start);
   ObserveRate(runs, end - start, excess_seconds);
+  const absl::Status fault = FindFault(runs);
   for (PassRun& run : runs) Deliver(&run, start, end);
+  if (!fault.ok()) {
+    CheckEngine(fault, end);
+  } else if (status.ok()) {
+    num_failed_checks_ = 0;
+  }
 }
 
 void EngineThread::Prepare(PassRun* run) {

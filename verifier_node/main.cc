@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
 #include <string>
 #include <utility>
@@ -43,11 +44,14 @@ struct SyntheticFlags {
   // For tests; see SyntheticHang.
   int64_t hang_after = -1;
   int64_t hang_ms = -1;
+  // For tests; see SyntheticEngineOptions.
+  int64_t fail_after = -1;
 };
 
 constexpr int kMaxQueuedSequences = 65536;
 constexpr double kDefaultGraceS = 30;
 constexpr double kMaxGraceS = 24 * 3600;
+constexpr int kExitBroken = 1;
 // The draft model's KV cache is smaller than the target's by this: a model that
 // pays has fewer layers still.
 constexpr int64_t kPartForDrafts = 8;
@@ -85,6 +89,7 @@ void AddSyntheticFlags(CLI::App* app, SyntheticFlags* flags) {
   // An empty group: not in --help.
   app->add_option("--synthetic_hang_after", flags->hang_after)->group("");
   app->add_option("--synthetic_hang_ms", flags->hang_ms)->group("");
+  app->add_option("--synthetic_fail_after", flags->fail_after)->group("");
 }
 
 void AddFlags(CLI::App* app, Flags* flags) {
@@ -237,7 +242,8 @@ absl::StatusOr<std::unique_ptr<Engine>> MakeEngine(
          .kv_cache_mib = flags.engine.kv_cache_mib,
          .served_model_name = flags.engine.served_model_name,
          .hang = SyntheticHang::FromFlags(flags.synthetic.hang_after,
-                                          flags.synthetic.hang_ms)});
+                                          flags.synthetic.hang_ms),
+         .fail_after = flags.synthetic.fail_after});
   }
   EngineOptions options = flags.engine;
   options.threads = std::move(threads);
@@ -273,6 +279,13 @@ absl::StatusOr<std::vector<StepCost>> MeasureAndLog(const Flags& flags,
                  absl::FormatDuration(cost.duration));
   }
   return costs;
+}
+
+// Nothing can be served, so nothing is to be waited for: whoever has a sequence
+// here moves it at once, and a supervisor starts the process anew.
+void EndBroken(const absl::Status& reason) {
+  SPECWIRE_LOG(Error, "the engine is broken: ", reason.ToString());
+  std::_Exit(kExitBroken);
 }
 
 absl::Status Serve(const Flags& flags, const NodeOptions& options) {
@@ -319,7 +332,8 @@ absl::Status Serve(const Flags& flags, const NodeOptions& options) {
   EngineThread thread(engine.get(),
                       {.max_num_sequences = flags.max_num_sequences,
                        .max_queued_sequences = flags.max_queued_sequences,
-                       .step_costs = costs},
+                       .step_costs = costs,
+                       .on_fatal = EndBroken},
                       &clock,
                       &metrics,
                       std::move(local_drafter));

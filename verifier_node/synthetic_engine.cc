@@ -87,7 +87,8 @@ SyntheticEngine::SyntheticEngine(const SyntheticEngineOptions& options)
       row_time_(options.row_time),
       tokenizer_(language_.Tokenizer()),
       num_blocks_((options.kv_cache_mib << 20) / (kBlockSize * kBytesPerToken)),
-      time_(options.hang) {
+      time_(options.hang),
+      passes_left_(options.fail_after) {
   info_.name = options.served_model_name.empty() ? kSynthetic
                                                  : options.served_model_name;
   info_.architecture = kSynthetic;
@@ -149,6 +150,8 @@ absl::StatusOr<absl::Span<const float>> SyntheticEngine::Forward(
     absl::Span<const ForwardRun> runs) {
   const auto start = std::chrono::steady_clock::now();
   SPECWIRE_ASSIGN_OR_RETURN(const int64_t num_rows, CheckRuns(runs));
+  if (passes_left_ == 0) return absl::InternalError("broken, as it was told");
+  if (passes_left_ > 0) --passes_left_;
   logits_.clear();
   for (const ForwardRun& run : runs) Compute(run);
   num_rows_ += num_rows;

@@ -27,6 +27,9 @@ struct SyntheticEngineOptions {
   // Name of the model for users; empty: "synthetic".
   std::string served_model_name = {};
   SyntheticHang hang = {};
+  // After so many passes all fail, as those of a broken engine do; -1: none
+  // does.
+  int64_t fail_after = -1;
 };
 
 // An engine without a model, for load tests: its tokens are those of a
@@ -74,6 +77,8 @@ class SyntheticEngine final : public Engine {
   ModelInfo info_;
   std::vector<float> logits_;
   SyntheticTime time_;
+  // Negative: without end.
+  int64_t passes_left_ = -1;
   std::atomic<int64_t> blocks_used_{0};
   std::atomic<int64_t> num_rows_{0};
 };

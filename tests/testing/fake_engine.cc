@@ -178,6 +178,10 @@ absl::StatusOr<absl::Span<const float>> FakeEngine::Forward(
     absl::Span<const ForwardRun> runs) {
   WaitWhilePaused();
   if (absl::Status status = CheckRuns(runs); !status.ok()) return status;
+  if (num_failing_ > 0) {
+    --num_failing_;
+    return absl::InternalError("broken for test");
+  }
   if (options_.pass_delay > absl::ZeroDuration()) {
     absl::SleepFor(options_.pass_delay);
   }

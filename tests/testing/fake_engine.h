@@ -71,6 +71,9 @@ class FakeEngine final : public Engine {
   // order in which they were made, and its rows.
   std::vector<std::pair<int, int>> runs() const;
 
+  // The next passes, so many, fail whatever their tokens.
+  void FailNext(int num_passes) { num_failing_ = num_passes; }
+
   // While it is paused, Forward waits before it computes.
   void Pause();
   void Resume();
@@ -95,6 +98,7 @@ class FakeEngine final : public Engine {
   std::atomic<int64_t> blocks_used_{0};
   std::atomic<int64_t> num_passes_{0};
   std::atomic<int64_t> num_rows_{0};
+  std::atomic<int> num_failing_{0};
 
   mutable Mutex mutex_;
   CondVar changed_;
