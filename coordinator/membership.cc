@@ -23,6 +23,8 @@ constexpr int kProbeThreads = 16;
 constexpr size_t kMaxQueuedProbes = 4096;
 constexpr absl::Duration kFirstPause = absl::Milliseconds(100);
 constexpr absl::Duration kLongestPause = absl::Seconds(2);
+// Until a node that fits nobody is asked again.
+constexpr absl::Duration kIncompatiblePause = absl::Seconds(10);
 // Between two measurements of a draft node's round trip.
 constexpr absl::Duration kRoundTripPeriod = absl::Seconds(2);
 // A longer one is not waited for, and behind it there is a long pause: nodes
@@ -172,7 +174,7 @@ bool Membership::OnDraining(const Registry::Registration& registration,
 
 void Membership::Leave(const Registry::Registration& registration,
                        absl::string_view reason) {
-  registry_->OnDetached(registration, reason);
+  registry_->OnDetached(registration, reason, absl::Now());
   MutexLock lock(&mutex_);
   if (!registry_->IsLive(registration.node_id)) {
     links_.erase(registration.node_id);
@@ -215,11 +217,14 @@ void Membership::Probe(const NodeInfo& node, int attempt) {
                                   ? ProbeVerifier(node, *link)
                                   : ProbeDrafter(node, *link);
   if (status.ok()) {
-    {
-      MutexLock lock(&mutex_);
-      probing_.erase(node.node_id);
-    }
     TellOfDrafters();
+    if (registry_->IsIncompatible(node.node_id)) {
+      // What it said may have been changed on the way.
+      After(kIncompatiblePause, [this, node] { StartProbe(node, 0); });
+      return;
+    }
+    MutexLock lock(&mutex_);
+    probing_.erase(node.node_id);
     return;
   }
   registry_->OnProbeFailed(node.node_id, status);

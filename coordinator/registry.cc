@@ -16,6 +16,8 @@ namespace specwire::coordinator {
 namespace {
 
 constexpr size_t kMaxNameLength = 64;
+// Nodes that gave up a coordinator which stood still are back within this.
+constexpr absl::Duration kRejoinTime = absl::Milliseconds(2500);
 constexpr size_t kMaxIncarnationLength = 64;
 
 bool IsPrintableAscii(absl::string_view text) {
@@ -151,6 +153,7 @@ absl::StatusOr<Registry::Registration> Registry::Register(
   node->info.identity = identity;
   node->attachment = next_number_++;
   node->last_heard = now;
+  node->detached_reason.reset();
   Judge(node);
   JudgeDrafters();
   ForgetOldest();
@@ -196,11 +199,26 @@ bool Registry::OnLoad(const Registration& registration,
   return true;
 }
 
+bool Registry::StoodStill(absl::Time now) const {
+  return now - checked_ > options_.longest_pause ||
+         now - resumed_ <= kRejoinTime;
+}
+
 void Registry::OnDetached(const Registration& registration,
-                          absl::string_view reason) {
+                          absl::string_view reason,
+                          absl::Time now) {
   MutexLock lock(&mutex_);
   Node* node = Find(registration.node_id);
   if (node == nullptr || node->attachment != registration.attachment) return;
+  if (StoodStill(now) && !node->drain_reason.has_value()) {
+    SPECWIRE_LOG(Info,
+                 Label(node->info),
+                 " gave up this coordinator, which stood still: it is expected "
+                 "back");
+    node->detached_reason = std::string(reason);
+    node->last_heard = now;
+    return;
+  }
   SetState(node,
            NodeState::kGone,
            node->drain_reason.has_value()
@@ -227,7 +245,7 @@ void Registry::OnDrafterInfo(const std::string& node_id, DrafterInfo info) {
   if (node == nullptr) return;
   node->info.drafter = std::move(info);
   node->probe_failure.clear();
-  if (node->info.state == NodeState::kJoining) Judge(node);
+  JudgeDrafters();
 }
 
 void Registry::OnProbeFailed(const std::string& node_id,
@@ -246,7 +264,17 @@ void Registry::CheckSilence(absl::Time now) {
   bool changed = false;
   for (auto& [id, node] : nodes_) {
     // Who has stood still himself has heard nothing meanwhile.
-    if (pause > options_.longest_pause) node.last_heard = now;
+    if (pause > options_.longest_pause) {
+      node.last_heard = now;
+      resumed_ = now;
+    }
+    if (node.detached_reason.has_value() &&
+        now - node.last_heard > kRejoinTime) {
+      SetState(&node,
+               NodeState::kGone,
+               *std::exchange(node.detached_reason, std::nullopt));
+      changed = true;
+    }
     if (node.info.state == NodeState::kGone ||
         node.info.state == NodeState::kSuspect ||
         now - node.last_heard <= options_.max_silence) {
@@ -258,7 +286,9 @@ void Registry::CheckSilence(absl::Time now) {
                           absl::FormatDuration(options_.max_silence)));
     changed = true;
   }
-  if (changed) JudgeDrafters();
+  if (!changed) return;
+  JudgeDrafters();
+  ForgetOldest();
 }
 
 absl::Status Registry::Drain(const std::string& node_id,
@@ -368,22 +398,23 @@ void Registry::Judge(Node* node) {
   }
   std::vector<std::string> names;
   for (const std::string& name : served) names.emplace_back(Short(name));
+  if (served.empty()) {
+    SetState(node, NodeState::kJoining, "waits for a verifier to draft for");
+    return;
+  }
   SetState(node,
            NodeState::kIncompatible,
-           served.empty()
-               ? absl::StrCat("no verifier serves; its drafter is for "
-                              "vocabulary ",
-                              Short(info.drafter->vocabulary_fingerprint))
-               : absl::StrCat("its drafter is for vocabulary ",
-                              Short(info.drafter->vocabulary_fingerprint),
-                              ", the verifiers have ",
-                              absl::StrJoin(names, ", ")));
+           absl::StrCat("its drafter is for vocabulary ",
+                        Short(info.drafter->vocabulary_fingerprint),
+                        ", the verifiers have ",
+                        absl::StrJoin(names, ", ")));
 }
 
 void Registry::JudgeDrafters() {
   for (auto& [id, node] : nodes_) {
     if (node.info.drafter.has_value() &&
-        (node.info.state == NodeState::kServing ||
+        (node.info.state == NodeState::kJoining ||
+         node.info.state == NodeState::kServing ||
          node.info.state == NodeState::kIncompatible)) {
       Judge(&node);
     }

@@ -72,7 +72,11 @@ class Registry {
               const NodeLoad& load,
               absl::Time now);
   // The Join stream has ended: the node is gone. Streams that run on it go on.
-  void OnDetached(const Registration& registration, absl::string_view reason);
+  // If the coordinator itself stood still a moment ago, its nodes have given it
+  // up and come back: then it stays as it is, until it has been silent too long.
+  void OnDetached(const Registration& registration,
+                  absl::string_view reason,
+                  absl::Time now);
 
   // What the node serves: it takes work from now on if it fits.
   void OnVerifierInfo(const std::string& node_id, VerifierInfo info);
@@ -135,6 +139,7 @@ class Registry {
   // True while the node may be asked what it serves: it has not gone.
   bool IsLive(const std::string& node_id) const;
   bool IsServing(const std::string& node_id) const;
+  bool IsIncompatible(const std::string& node_id) const;
   int Count(NodeRole role, NodeState state) const;
   // What the verifiers of a model that take work say of it.
   struct Served {
@@ -186,6 +191,8 @@ class Registry {
     RoundTrip round_trip = {};
     // Set if Drain() was called.
     std::optional<std::string> drain_reason = std::nullopt;
+    // Why its Join stream ended, if it may come back.
+    std::optional<std::string> detached_reason = std::nullopt;
     // Reason of the latest failed probe.
     std::string probe_failure;
   };
@@ -200,6 +207,8 @@ class Registry {
   // A verifier serves that can go on with the node's sequences.
   bool IsReplaceable(const Node& node) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // This process stood still, now or a moment ago.
+  bool StoodStill(absl::Time now) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The state that a node's own data give it, silence aside.
   void Judge(Node* node) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void JudgeDrafters() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -219,6 +228,8 @@ class Registry {
   std::map<std::string, absl::Time> suspects_ ABSL_GUARDED_BY(mutex_);
   // When CheckSilence was called last.
   absl::Time checked_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
+  // When it found that this process had stood still.
+  absl::Time resumed_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
 };
 
 }  // namespace specwire::coordinator

@@ -257,6 +257,12 @@ bool Registry::IsServing(const std::string& node_id) const {
   return it != nodes_.end() && it->second.info.state == NodeState::kServing;
 }
 
+bool Registry::IsIncompatible(const std::string& node_id) const {
+  MutexLock lock(&mutex_);
+  const auto it = nodes_.find(node_id);
+  return it != nodes_.end() && it->second.info.state == NodeState::kIncompatible;
+}
+
 int Registry::Count(NodeRole role, NodeState state) const {
   MutexLock lock(&mutex_);
   int count = 0;

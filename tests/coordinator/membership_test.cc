@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/rpc/channel.h"
@@ -117,7 +118,11 @@ TEST(MembershipTest, NodesMayStartInAnyOrder) {
     drafter.vocabulary_fingerprint = FakeModel().Fingerprint();
     if (drafter_first) {
       cluster.AddDrafter(drafter);
-      ASSERT_TRUE(WaitState(&cluster, "draft-1", v1::NODE_STATE_INCOMPATIBLE));
+      ASSERT_TRUE(Eventually([&] {
+        const v1::Node node = FindNode(&cluster, "draft-1");
+        return node.state() == v1::NODE_STATE_JOINING &&
+               absl::StrContains(node.reason(), "waits for a verifier");
+      }));
       cluster.AddVerifier();
     } else {
       cluster.AddVerifier();

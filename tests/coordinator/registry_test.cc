@@ -139,7 +139,7 @@ TEST_F(RegistryTest, FailedProbeIsTheReasonForJoining) {
 
 TEST_F(RegistryTest, ReconnectingIncarnationIsTheSameNode) {
   const auto first = JoinVerifier("v", 1, Verifier("d"));
-  registry_.OnDetached(first, "lost");
+  registry_.OnDetached(first, "lost", kStart);
   EXPECT_EQ(State(first), NodeState::kGone);
   EXPECT_EQ(Node(first.node_id).reason, "lost");
   const auto second = Join(Identity("v", NodeRole::kVerifier, 1));
@@ -151,7 +151,7 @@ TEST_F(RegistryTest, ReconnectingIncarnationIsTheSameNode) {
 TEST_F(RegistryTest, OldStreamOfReconnectedNodeNoLongerCounts) {
   const auto first = JoinVerifier("v", 1, Verifier("d"));
   const auto second = Join(Identity("v", NodeRole::kVerifier, 1));
-  registry_.OnDetached(first, "lost");
+  registry_.OnDetached(first, "lost", kStart);
   EXPECT_EQ(State(second), NodeState::kServing);
   EXPECT_FALSE(registry_.OnLoad(first, {}, kStart));
   EXPECT_TRUE(registry_.OnLoad(second, {}, kStart));
@@ -184,7 +184,7 @@ TEST_F(RegistryTest, NameOfSuspectOrGoneNodeIsFree) {
   ASSERT_EQ(State(first), NodeState::kSuspect);
   const auto second = Join(Identity("v", NodeRole::kVerifier, 2, "second"));
   EXPECT_EQ(State(first), NodeState::kGone);
-  registry_.OnDetached(second, "lost");
+  registry_.OnDetached(second, "lost", kStart);
   const auto third = Join(Identity("v", NodeRole::kVerifier, 3, "third"));
   EXPECT_EQ(State(third), NodeState::kJoining);
 }
@@ -272,6 +272,36 @@ TEST_F(RegistryTest, AStallOfTheCoordinatorItselfMakesNobodySuspect) {
   EXPECT_EQ(registry_.TakeSuspects(now + absl::Seconds(12)).size(), 1u);
 }
 
+TEST_F(RegistryTest, NodesThatGaveUpACoordinatorThatStoodStillAreKept) {
+  const auto verifier = JoinVerifier("v", 1, Verifier("d"));
+  const auto lost = JoinVerifier("w", 2, Verifier("d"));
+  absl::Time now = kStart;
+  registry_.CheckSilence(now);
+  now += absl::Seconds(20);
+  // Before the next look, and behind it.
+  registry_.OnDetached(verifier, "lost", now);
+  registry_.CheckSilence(now);
+  registry_.OnDetached(lost, "lost", now + absl::Milliseconds(200));
+  EXPECT_EQ(State(verifier), NodeState::kServing);
+  EXPECT_EQ(State(lost), NodeState::kServing);
+  EXPECT_TRUE(registry_.AcquireVerifier("d", {}).ok());
+  // One comes back and is known, the other does not.
+  const auto again = Join(Identity("v", NodeRole::kVerifier, 1), now);
+  EXPECT_EQ(again.node_id, verifier.node_id);
+  EXPECT_TRUE(again.known);
+  for (int i = 0; i < 16; ++i) {
+    now += absl::Milliseconds(200);
+    registry_.OnLoad(again, {}, now);
+    registry_.CheckSilence(now);
+  }
+  EXPECT_EQ(State(again), NodeState::kServing);
+  EXPECT_EQ(State(lost), NodeState::kGone);
+  EXPECT_EQ(Node(lost.node_id).reason, "lost");
+  // A stream that ends now is a node that has gone.
+  registry_.OnDetached(again, "lost", now + absl::Milliseconds(100));
+  EXPECT_EQ(State(again), NodeState::kGone);
+}
+
 TEST_F(RegistryTest, ALoneVerifierThatGetsOnAgainLosesNothing) {
   const auto verifier = JoinVerifier("v", 1, Verifier("d"));
   registry_.CheckSilence(kStart + absl::Seconds(4));
@@ -300,7 +330,7 @@ TEST_F(RegistryTest, FindsLiveNodesByIdAndName) {
   const auto second = JoinVerifier(first.node_id, 2, Verifier("d"));
   EXPECT_EQ(registry_.FindLive(first.node_id)->node_id, second.node_id);
   EXPECT_TRUE(registry_.IsLatest(first));
-  registry_.OnDetached(first, "lost");
+  registry_.OnDetached(first, "lost", kStart);
   EXPECT_FALSE(registry_.IsLatest(first));
   EXPECT_EQ(registry_.FindLive("v").status().code(),
             absl::StatusCode::kNotFound);
@@ -313,7 +343,7 @@ TEST_F(RegistryTest, DrainedNodeTakesNoWorkUntilItHasLeft) {
   EXPECT_FALSE(registry_.AcquireVerifier("d", {}).ok());
   registry_.OnLoad(verifier, {}, kStart);
   EXPECT_EQ(State(verifier), NodeState::kDraining);
-  registry_.OnDetached(verifier, "it has left");
+  registry_.OnDetached(verifier, "it has left", kStart);
   EXPECT_EQ(State(verifier), NodeState::kGone);
   EXPECT_EQ(Node(verifier.node_id).reason,
             "it has drained: an operator wants it");
@@ -325,17 +355,17 @@ TEST_F(RegistryTest, DrafterOfForeignVocabularyIsIncompatibleAndRejudged) {
   const auto any = JoinDrafter("any", 1, Drafter("ngram"));
   EXPECT_EQ(State(any), NodeState::kServing);
   const auto drafter = JoinDrafter("d", 2, Drafter("model", "aaaa"));
-  EXPECT_EQ(State(drafter), NodeState::kIncompatible);
-  EXPECT_THAT(Node(drafter.node_id).reason, HasSubstr("no verifier"));
+  EXPECT_EQ(State(drafter), NodeState::kJoining);
+  EXPECT_THAT(Node(drafter.node_id).reason, HasSubstr("waits for a verifier"));
   const auto other = JoinVerifier("v1", 3, Verifier("d1", "bbbb"));
   EXPECT_EQ(State(drafter), NodeState::kIncompatible);
   EXPECT_THAT(Node(drafter.node_id).reason, HasSubstr("aaaa"));
   EXPECT_THAT(Node(drafter.node_id).reason, HasSubstr("bbbb"));
   const auto fitting = JoinVerifier("v2", 4, Verifier("d2", "aaaa"));
   EXPECT_EQ(State(drafter), NodeState::kServing);
-  registry_.OnDetached(fitting, "lost");
+  registry_.OnDetached(fitting, "lost", kStart);
   EXPECT_EQ(State(drafter), NodeState::kIncompatible);
-  registry_.OnDetached(other, "lost");
+  registry_.OnDetached(other, "lost", kStart);
   EXPECT_EQ(State(any), NodeState::kServing);
 }
 
@@ -398,7 +428,7 @@ TEST_F(RegistryTest, KeepsOnlyTheLatestGoneNodes) {
   std::vector<std::string> ids;
   for (int i = 0; i < 10; ++i) {
     const auto node = JoinDrafter(absl::StrCat("n", i), 1 + i, Drafter("x"));
-    registry_.OnDetached(node, "lost");
+    registry_.OnDetached(node, "lost", kStart);
     ids.push_back(node.node_id);
   }
   const auto live = JoinDrafter("live", 99, Drafter("x"));

@@ -558,7 +558,7 @@ TEST_F(ResolveModelTest, UnavailableWithoutVerifier) {
   EXPECT_EQ(Resolve("fake").status().code(), absl::StatusCode::kUnavailable);
   const auto registration = Serve("v", FakeModel());
   EXPECT_TRUE(Resolve("fake").ok());
-  registry_.OnDetached(registration, "power cut");
+  registry_.OnDetached(registration, "power cut", absl::Now());
   EXPECT_THAT(std::string(Resolve("fake").status().message()),
               HasSubstr("power cut"));
 }

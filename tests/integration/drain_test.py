@@ -253,6 +253,52 @@ class HangTest(unittest.TestCase):
             self.assertEqual(migrations(cluster), 0)
             cluster.programs["hung"].kill()
 
+    def test_a_broken_engine_ends_its_process(self):
+        with Cluster() as cluster:
+            cluster.start_coordinator()
+            self.start_verifier(cluster, "sound")
+            cluster.wait_serving("sound")
+            expected = self.generate(cluster)
+            cluster.programs["sound"].terminate()
+            broken = self.start_verifier(cluster, "broken",
+                                         "--synthetic_fail_after", 100)
+            cluster.wait_serving("broken")
+            # Nobody can go on with it.
+            done = cluster.run("generate", "--max_tokens", 400, "x")
+            self.assertEqual(done.returncode, FAILED, done.stderr)
+            self.assertEqual(broken.wait(), 1)
+            self.assertIn("the engine is broken", broken.err())
+            self.start_verifier(cluster, "sound")
+            wait_until(lambda: state(cluster, "broken")[0] == "gone",
+                       "the broken node to be gone")
+            cluster.wait_serving("sound")
+            self.assertEqual(self.generate(cluster), expected)
+
+    def test_a_coordinator_that_was_stopped_serves_at_once(self):
+        with Cluster() as cluster:
+            coordinator = cluster.start_coordinator()
+            for name in ("first", "second"):
+                self.start_verifier(cluster, name)
+            cluster.wait_serving("first", "second")
+            expected = self.generate(cluster)
+            running = [threading.Thread(target=cluster.run, daemon=True,
+                                        args=("generate", "--max_tokens", 4000,
+                                              "x")) for _ in range(3)]
+            for call in running:
+                call.start()
+            wait_until(lambda: busy(cluster, "verifier"), "busy verifiers")
+            # For longer than nodes wait for an answer to a ping.
+            os.kill(coordinator.pid, signal.SIGSTOP)
+            time.sleep(6)
+            os.kill(coordinator.pid, signal.SIGCONT)
+            for _ in range(10):
+                self.assertEqual(self.generate(cluster), expected)
+            self.assertEqual(migrations(cluster), 0)
+            cluster.wait_serving("first", "second")
+            for call in running:
+                call.join(PATIENCE_S)
+            self.assertEqual(migrations(cluster), 0)
+
     def test_a_stopped_process_is_suspect_until_it_goes_on(self):
         with Cluster() as cluster:
             cluster.start_coordinator()
