@@ -159,12 +159,20 @@ void Coordinator::RefreshApiKeys() {
 
 HealthReport Coordinator::Health() const {
   const bool serving = !draining_;
+  const int num_verifiers =
+      registry_.Count(NodeRole::kVerifier, NodeState::kServing);
   const nlohmann::json json = {
-      {"status", serving ? "serving" : "shutting down"},
-      {"verifiers", registry_.Count(NodeRole::kVerifier, NodeState::kServing)},
+      {"status",
+       !serving             ? "shutting down"
+       : num_verifiers == 0 ? "no verifier"
+                            : "serving"},
+      {"verifiers", num_verifiers},
       {"draft_nodes", registry_.Count(NodeRole::kDraft, NodeState::kServing)},
       {"requests", generation_->num_requests()}};
-  return {serving, json.dump()};
+  // Starting it anew would bring no verifier.
+  return {.healthy = serving,
+          .ready = serving && num_verifiers > 0,
+          .json = json.dump()};
 }
 
 void Coordinator::Drain() {

@@ -171,8 +171,8 @@ void Drain(absl::Duration grace, Coordinator* coordinator) {
                "draining: a signal asked for it; ",
                coordinator->num_requests(),
                " requests run, ",
-               absl::FormatDuration(grace),
-               " for them to end");
+               absl::ToInt64Seconds(absl::Ceil(grace, absl::Seconds(1))),
+               " s for them to end");
   coordinator->Drain();
   const SteadyClock clock;
   const absl::Time deadline = clock.Now() + grace;

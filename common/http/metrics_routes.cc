@@ -14,14 +14,18 @@ void AddMetricsRoutes(HttpServer* server,
     response.body = registry->Expose();
     return response;
   });
-  server->Handle("/health", [health = std::move(health)](const HttpRequest&) {
-    const HealthReport report = health();
-    HttpResponse response;
-    response.status = report.healthy ? 200 : 503;
-    response.content_type = "application/json";
-    response.body = report.json;
-    return response;
-  });
+  const auto serve = [&](const std::string& path, bool HealthReport::*good) {
+    server->Handle(path, [health, good](const HttpRequest&) {
+      const HealthReport report = health();
+      HttpResponse response;
+      response.status = report.*good ? 200 : 503;
+      response.content_type = "application/json";
+      response.body = report.json;
+      return response;
+    });
+  };
+  serve("/health", &HealthReport::healthy);
+  serve("/ready", &HealthReport::ready);
 }
 
 }  // namespace specwire

@@ -9,13 +9,16 @@
 
 namespace specwire {
 
-// What GET /health answers: 200 or 503, with a JSON object.
+// What GET /health and GET /ready answer: 200 or 503, with a JSON object.
 struct HealthReport {
+  // The process works: else it is to be started anew.
   bool healthy = false;
+  // It is of use now: else nobody should be sent to it.
+  bool ready = false;
   std::string json = "{}";
 };
 
-// Adds GET /metrics and GET /health. Both arguments must outlive the server.
+// Adds GET /metrics, GET /health and GET /ready. Both arguments must outlive the server.
 // REQUIRES: before Listen.
 void AddMetricsRoutes(HttpServer* server,
                       const MetricsRegistry* registry,

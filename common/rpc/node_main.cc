@@ -88,7 +88,9 @@ HealthReport Health(const NodeParts& parts, const NodeHealth& health) {
   const absl::string_view status = health.draining()  ? "draining"
                                    : health.healthy() ? "ok"
                                                       : "no progress";
-  return {.healthy = health.healthy() && !health.draining(),
+  const bool healthy = health.healthy() && !health.draining();
+  return {.healthy = healthy,
+          .ready = healthy,
           .json = absl::StrCat("{\"status\":\"",
                                status,
                                "\",\"num_sequences\":",
@@ -231,8 +233,8 @@ void Drain(const NodeParts& parts,
                "; ",
                parts.load().num_sequences(),
                " sequences run, ",
-               absl::FormatDuration(drain->left()),
-               " for them to end");
+               absl::ToInt64Seconds(absl::Ceil(drain->left(), absl::Seconds(1))),
+               " s for them to end");
   health->SetDraining();
   parts.drain();
   join->TellDraining(reason, drain->left());

@@ -10,6 +10,7 @@
 #include "coordinator/coordinator.h"
 #include "coordinator/options.h"
 #include "gmock/gmock.h"
+#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "httplib.h"
 #include "tests/testing/health.h"
@@ -207,17 +208,29 @@ TEST_F(ServiceTest, ScoreNamesWhatIsWrong) {
 
 TEST_F(ServiceTest, HttpTellsHealthAndMetrics) {
   Serve();
-  httplib::Client http("http://" + cluster_.coordinator()->http_address());
+  httplib::Client http(
+      absl::StrCat("http://", cluster_.coordinator()->http_address()));
   const httplib::Result health = http.Get("/health");
   ASSERT_TRUE(health);
   EXPECT_EQ(health->status, 200);
   EXPECT_THAT(health->body, HasSubstr("\"status\":\"serving\""));
   EXPECT_THAT(health->body, HasSubstr("\"verifiers\":1"));
   EXPECT_THAT(health->body, HasSubstr("\"draft_nodes\":0"));
+  EXPECT_EQ(http.Get("/ready")->status, 200);
   const httplib::Result metrics = http.Get("/metrics");
   ASSERT_TRUE(metrics);
   EXPECT_THAT(metrics->body, HasSubstr("specwire_nodes{"));
   EXPECT_THAT(metrics->body, HasSubstr("specwire_build_info{"));
+}
+
+TEST_F(ServiceTest, WithoutAVerifierItIsHealthyAndNotReady) {
+  httplib::Client http(
+      absl::StrCat("http://", cluster_.coordinator()->http_address()));
+  EXPECT_EQ(http.Get("/health")->status, 200);
+  const httplib::Result ready = http.Get("/ready");
+  ASSERT_TRUE(ready);
+  EXPECT_EQ(ready->status, 503);
+  EXPECT_THAT(ready->body, HasSubstr("\"status\":\"no verifier\""));
 }
 
 TEST_F(ServiceTest, HealthIsServing) {

@@ -66,10 +66,12 @@ class KubernetesTest(unittest.TestCase):
     def test_probes_ask_for_health_where_it_is_told(self):
         for workload in self.workloads:
             container = self.container(workload)
-            for name in ("startupProbe", "readinessProbe", "livenessProbe"):
+            for name, path in (("startupProbe", "/health"),
+                               ("readinessProbe", "/ready"),
+                               ("livenessProbe", "/health")):
                 with self.subTest(workload["metadata"]["name"], probe=name):
                     self.assertEqual(container[name]["httpGet"],
-                                     {"path": "/health", "port": "http"})
+                                     {"path": path, "port": "http"})
 
     def test_liveness_does_not_cut_a_drain_short(self):
         """Health fails from the begin of a drain on."""

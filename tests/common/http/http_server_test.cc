@@ -27,9 +27,12 @@ TEST(HttpServerTest, ServesMetricsAndHealth) {
   MetricsRegistry registry;
   registry.AddCounter("a_total", "A.")->Increment();
   std::atomic<bool> healthy = true;
+  std::atomic<bool> ready = false;
   HttpServer server{HttpServerOptions()};
   AddMetricsRoutes(&server, &registry, [&] {
-    return HealthReport{healthy, healthy ? "{\"ok\":true}" : "{\"ok\":false}"};
+    return HealthReport{.healthy = healthy,
+                        .ready = ready,
+                        .json = healthy ? "{\"ok\":true}" : "{\"ok\":false}"};
   });
   ASSERT_TRUE(server.Start().ok());
   ASSERT_GT(server.port(), 0);
@@ -44,6 +47,9 @@ TEST(HttpServerTest, ServesMetricsAndHealth) {
   EXPECT_THAT(health, StartsWith("HTTP/1.1 200 "));
   EXPECT_THAT(health, HasSubstr("application/json"));
   EXPECT_THAT(health, HasSubstr("{\"ok\":true}"));
+  EXPECT_THAT(Get(server.port(), "/ready"), StartsWith("HTTP/1.1 503 "));
+  ready = true;
+  EXPECT_THAT(Get(server.port(), "/ready"), StartsWith("HTTP/1.1 200 "));
   healthy = false;
   health = Get(server.port(), "/health");
   EXPECT_THAT(health, StartsWith("HTTP/1.1 503 "));
