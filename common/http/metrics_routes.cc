@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/http/metrics_routes.h"
 
-#include <utility>
+#include <string>
 
 namespace specwire {
 
