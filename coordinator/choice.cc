@@ -71,8 +71,14 @@ Choice::Choice(const Context& context, int index)
       request_(*context.request),
       index_(index),
       reply_(context.request, context.metrics, context.arrival, index),
-      machine_(WithStart(*context.request, *context.environment),
-               [this](int32_t token) { return reply_.Judge(token); }) {}
+      trace_(context.request->trace
+                 ? std::make_optional<RequestTrace>(
+                       &clock_, absl::Now() - context.arrival)
+                 : std::nullopt),
+      machine_(
+          WithStart(*context.request, *context.environment),
+          [this](int32_t token) { return reply_.Judge(token); },
+          trace_.has_value() ? &*trace_ : nullptr) {}
 
 Choice::~Choice() {
   environment_.timer->Cancel(timer_id_);

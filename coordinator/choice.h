@@ -12,6 +12,7 @@
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "common/base/clock.h"
 #include "common/base/timer.h"
 #include "common/rpc/stream.h"
 #include "coordinator/coordinator_metrics.h"
@@ -173,6 +174,9 @@ class Choice final {
   const CheckedRequest& request_;
   const int index_;
   Reply reply_;
+  const SteadyClock clock_;
+  // If the request is traced. The machine has it.
+  std::optional<RequestTrace> trace_;
   RequestMachine machine_;
   bool ended_ = false;
 

@@ -169,6 +169,7 @@ void Choice::Do(const OpenVerifier& open) {
     context_.metrics->OnMigration(last_loss_);
   }
   verifier_name_ = verifier_.node.identity.name;
+  if (trace_.has_value()) trace_->SetVerifier(verifier_name_);
   pair_.reset();
   local_pair_.reset();
   auto handler = std::make_shared<NodeHandler<v1::DecodeResponse>>(
@@ -229,6 +230,11 @@ bool Choice::OpenDraftNode(const OpenDrafter& open) {
     drafter_.node = *std::move(node);
   }
   drafter_.source = open.source;
+  if (trace_.has_value()) {
+    trace_->OnDrafterOpened(
+        open.source, drafter_.node.identity.name, drafter_.node.drafter->name);
+    trace_->OnDrafterTold(open.source, static_cast<int>(open.tokens.size()));
+  }
   auto handler =
       std::make_shared<NodeHandler<v1::DraftResponse>>(this,
                                                        open.source,
@@ -252,11 +258,19 @@ bool Choice::OpenDraftNode(const OpenDrafter& open) {
 
 void Choice::Do(const SendCommit& commit) {
   if (drafter_.source != commit.source) return;
+  if (trace_.has_value()) {
+    trace_->OnDrafterTold(
+        commit.source,
+        commit.position + static_cast<int>(commit.tokens.size()));
+  }
   SendToDrafter(MakeDraftCommit(commit));
 }
 
 void Choice::Do(const SendRewind& rewind) {
   if (drafter_.source != rewind.source) return;
+  if (trace_.has_value()) {
+    trace_->OnDrafterTold(rewind.source, rewind.position);
+  }
   SendToDrafter(MakeDraftRewind(rewind));
 }
 

@@ -211,10 +211,12 @@ class ClusterService::JoinHandler final
 ClusterService::ClusterService(const CoordinatorOptions& options,
                                const Registry* registry,
                                const MetricsRegistry* metrics,
+                               const CoordinatorMetrics* requests,
                                Membership* membership)
     : options_(options),
       registry_(registry),
       metrics_(metrics),
+      requests_(requests),
       membership_(membership) {}
 
 grpc::ServerBidiReactor<v1::JoinRequest, v1::JoinResponse>*
@@ -280,6 +282,12 @@ grpc::ServerUnaryReactor* ClusterService::GetStats(
     const v1::GetStatsRequest* /*request*/,
     v1::GetStatsResponse* response) {
   *response = MakeStatsResponse(metrics_->ReadCounters());
+  // Gauges are read one by one, while they move.
+  response->set_num_requests_running(
+      static_cast<int32_t>(std::max(requests_->running->value(), 0.0)));
+  response->set_num_requests_waiting(
+      static_cast<int32_t>(std::max(requests_->waiting->value(), 0.0)));
+  response->set_uptime_ms(absl::ToInt64Milliseconds(clock_.Now() - started_));
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   reactor->Finish(grpc::Status::OK);
   return reactor;

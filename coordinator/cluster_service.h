@@ -7,9 +7,11 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "common/base/clock.h"
 #include "common/base/mutex.h"
 #include "common/metrics/metrics.h"
 #include "common/rpc/stream.h"
+#include "coordinator/coordinator_metrics.h"
 #include "coordinator/membership.h"
 #include "coordinator/options.h"
 #include "coordinator/registry.h"
@@ -26,6 +28,7 @@ class ClusterService final : public v1::ClusterService::CallbackService {
   ClusterService(const CoordinatorOptions& options,
                  const Registry* registry,
                  const MetricsRegistry* metrics,
+                 const CoordinatorMetrics* requests,
                  Membership* membership);
 
   grpc::ServerBidiReactor<v1::JoinRequest, v1::JoinResponse>* Join(
@@ -62,6 +65,9 @@ class ClusterService final : public v1::ClusterService::CallbackService {
   const CoordinatorOptions options_;
   const Registry* const registry_;
   const MetricsRegistry* const metrics_;
+  const CoordinatorMetrics* const requests_;
+  const SteadyClock clock_;
+  const absl::Time started_ = clock_.Now();
   Membership* const membership_;
   Mutex mutex_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;

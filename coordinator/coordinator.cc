@@ -62,7 +62,7 @@ Coordinator::Coordinator(const CoordinatorOptions& options)
   generation_ =
       std::make_unique<GenerationService>(options_, environment, &catalog_);
   cluster_ = std::make_unique<ClusterService>(
-      options_, &registry_, &metrics_registry_, membership_.get());
+      options_, &registry_, &metrics_registry_, &metrics_, membership_.get());
   AddBuildInfo(&metrics_registry_);
   AddNodeGauges();
   CheckStalls();

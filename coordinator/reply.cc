@@ -71,6 +71,10 @@ v1::GenerateResponse Reply::Delta(const EmitTokens& emit, absl::Time now) {
   for (const PositionLogprobs& entry : emit.logprobs) {
     *delta->add_logprobs() = ToProto(entry);
   }
+  if (emit.trace != nullptr) {
+    *delta->add_trace() =
+        MakePassTrace(*emit.trace, *request_->model->tokenizer);
+  }
   const int count = static_cast<int>(emit.tokens.size());
   if (num_told_ == 0) {
     first_token_ = std::max(now, arrival_);
@@ -104,6 +108,10 @@ v1::GenerateResponse Reply::Finished(const FinishRequest& finish,
   usage->set_cached_prompt_tokens(cached_prompt_tokens_);
   *finished->mutable_speculation() =
       MakeStats(figures, request_->params.speculation, drafter);
+  if (finish.trace != nullptr) {
+    *finished->mutable_trace() =
+        MakePassTrace(*finish.trace, *request_->model->tokenizer);
+  }
   v1::GenerateTimings* const timings = finished->mutable_timings();
   *timings = Timings();
   if (request_->params.speculation.enabled &&

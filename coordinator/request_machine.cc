@@ -68,9 +68,12 @@ FinishRequest StoppedByText() {
 
 }  // namespace
 
-RequestMachine::RequestMachine(RequestParams params, TokenJudge judge)
+RequestMachine::RequestMachine(RequestParams params,
+                               TokenJudge judge,
+                               RequestTrace* trace)
     : params_(std::move(params)),
       judge_(std::move(judge)),
+      trace_(trace),
       log_(params_.prompt),
       drafter_(params_.vocab_size,
                params_.speculation.run_length,
@@ -155,7 +158,12 @@ std::vector<Action> RequestMachine::OnCommit(const Commit& commit,
     actions.push_back(EmitTokens{first_index,
                                  added,
                                  num_accepted,
-                                 LogprobsOf(commit, skip, added.size())});
+                                 LogprobsOf(commit, skip, added.size()),
+                                 Traced(commit,
+                                        times,
+                                        {.first = skip,
+                                         .size = added.size(),
+                                         .num_accepted = num_accepted})});
     if (end.has_value()) {
       Finish(StoppedByText(), &actions);
       return actions;
@@ -177,10 +185,20 @@ std::vector<Action> RequestMachine::OnCommit(const Commit& commit,
                           : absl::ZeroDuration();
     }
   }
+  if (added.empty() && trace_ != nullptr) trace_->OnEmptyCommit(commit);
   if (commit.finish != FinishReason::kNone) {
     Finish(absl::OkStatus(), commit.finish, commit.stop_token_id, &actions);
   }
   return actions;
+}
+
+std::shared_ptr<const TracedPass> RequestMachine::Traced(
+    const Commit& commit,
+    const PassTimes& times,
+    const RequestTrace::Share& share) {
+  if (trace_ == nullptr) return nullptr;
+  return std::make_shared<const TracedPass>(
+      trace_->OnPass(commit, times, share));
 }
 
 std::optional<size_t> RequestMachine::JudgedEnd(absl::Span<const int32_t> added,
@@ -361,6 +379,7 @@ void RequestMachine::OpenVerifierStream(Actions* actions) {
   sent_tokens_ = 0;
   verified_tokens_ = 0;
   counters_ = {};
+  if (trace_ != nullptr) trace_->OnVerifierOpened();
   actions->push_back(
       OpenVerifier{log_,
                    source_,
@@ -456,6 +475,10 @@ void RequestMachine::Finish(FinishRequest finish, Actions* actions) {
     figures_.plain_step = plain_time_ / num_plain_steps_;
   } else if (control_.has_value()) {
     figures_.plain_step = absl::Seconds(control_->estimates().costs.plain());
+  }
+  if (trace_ != nullptr) {
+    finish.trace = std::make_shared<const TracedPass>(
+        trace_->OnFinished(static_cast<int>(log_.size())));
   }
   actions->push_back(std::move(finish));
 }

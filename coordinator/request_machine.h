@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <variant>
@@ -14,6 +15,7 @@
 #include "common/drafting/messages.h"
 #include "common/sampling/params.h"
 #include "coordinator/drafter_view.h"
+#include "coordinator/request_trace.h"
 #include "coordinator/speculation_control.h"
 
 namespace specwire::coordinator {
@@ -171,6 +173,8 @@ struct EmitTokens {
   int32_t num_accepted = 0;
   // For each of tokens, if the commit had them; else empty.
   std::vector<PositionLogprobs> logprobs = {};
+  // Of a traced request: the pass that chose them.
+  std::shared_ptr<const TracedPass> trace = nullptr;
 };
 // The request has ended; last action. An error status fails the call.
 struct FinishRequest {
@@ -179,6 +183,8 @@ struct FinishRequest {
   std::optional<int32_t> stop_token_id;
   // The judge stopped it.
   bool stop_text = false;
+  // Of a traced request: what is left to tell.
+  std::shared_ptr<const TracedPass> trace = nullptr;
 };
 
 using Action = std::variant<OpenVerifier,
@@ -193,13 +199,6 @@ using Action = std::variant<OpenVerifier,
                             ArmDrafterTimer,
                             EmitTokens,
                             FinishRequest>;
-
-// When a pass ran, by its verifier's clock.
-struct PassTimes {
-  // From the end of the pass before to the start of this one.
-  absl::Duration wait;
-  absl::Duration verify;
-};
 
 // Judges stop texts, which take a tokenizer: called once for each completion
 // token that was not resumed, in order. True: the token completes a stop text
@@ -218,8 +217,11 @@ using TokenJudge = std::function<bool(int32_t token)>;
 // Thread safety: one thread at a time.
 class RequestMachine {
  public:
-  // `judge` may be null: no text stops the request.
-  explicit RequestMachine(RequestParams params, TokenJudge judge = nullptr);
+  // `judge` may be null: no text stops the request. So may `trace`, which looks
+  // on and outlives it.
+  explicit RequestMachine(RequestParams params,
+                          TokenJudge judge = nullptr,
+                          RequestTrace* trace = nullptr);
 
   // Once, first. Opens the verifier, and a drafter if speculation is on; ends
   // at once if nothing is left to generate.
@@ -282,6 +284,10 @@ class RequestMachine {
   // which the judge stops the request; nothing if it does not.
   std::optional<size_t> JudgedEnd(absl::Span<const int32_t> added,
                                   FinishReason finish);
+  // What there is to tell of a pass, if the request is traced.
+  std::shared_ptr<const TracedPass> Traced(const Commit& commit,
+                                           const PassTimes& times,
+                                           const RequestTrace::Share& share);
   // Counts a pass of whose tokens those from `first` on are new; the first
   // num_accepted of these are accepted draft tokens.
   void CountPass(const Commit& commit, int first, int num_accepted);
@@ -331,6 +337,7 @@ class RequestMachine {
 
   RequestParams params_;
   const TokenJudge judge_;
+  RequestTrace* const trace_;
   std::vector<int32_t> log_;
   bool finished_ = false;
   SpeculationFigures figures_;

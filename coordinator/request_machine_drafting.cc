@@ -33,12 +33,14 @@ std::vector<Action> RequestMachine::OnProposal(const Proposal& proposal) {
   figures_.num_drafted_tokens += size;
   if (!drafter_open_ || proposal.source != source_) {
     figures_.num_stale_tokens += size;
+    if (trace_ != nullptr) trace_->OnDropped(proposal, 0);
     return actions;
   }
   const absl::StatusOr<DrafterView::Verdict> verdict =
       drafter_.OnProposal(proposal, log_);
   if (!verdict.ok()) {
     figures_.num_stale_tokens += size;
+    if (trace_ != nullptr) trace_->OnDropped(proposal, 0);
     actions.push_back(CloseDrafter{source_});
     ReplaceDrafter(&actions);
     return actions;
@@ -52,6 +54,10 @@ std::vector<Action> RequestMachine::OnProposal(const Proposal& proposal) {
   // verifier more than it seems.
   const bool unheard =
       proposal.tokens.empty() && patience_ == absl::ZeroDuration();
+  if (trace_ != nullptr) {
+    verdict->forward ? trace_->OnForwarded(proposal)
+                     : trace_->OnDropped(proposal, verdict->overlapped);
+  }
   if (verdict->forward && !unheard) {
     sent_tokens_ += size;
     actions.push_back(SendProposal{proposal});

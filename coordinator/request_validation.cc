@@ -210,6 +210,7 @@ absl::Status TakeLogprobs(const v1::GenerateRequest& request,
   const std::vector<int32_t>& prompt = checked->params.prompt;
   checked->alive_interval = absl::Milliseconds(request.alive_interval_ms());
   if (request.has_logprobs()) checked->logprobs = request.logprobs();
+  checked->trace = request.trace();
   if (request.has_prompt_logprobs()) {
     const int64_t count =
         static_cast<int64_t>(prompt.size()) * (1 + request.prompt_logprobs());

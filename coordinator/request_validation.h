@@ -36,6 +36,8 @@ struct CheckedRequest {
   // candidates for each.
   std::optional<int> logprobs = std::nullopt;
   std::optional<int> prompt_logprobs = std::nullopt;
+  // Every pass is told of.
+  bool trace = false;
   // The prompt's text, if it is to be repeated.
   std::optional<std::string> echo = std::nullopt;
   // Higher runs first.

@@ -147,6 +147,8 @@ v1::GetStatsResponse MakeStatsResponse(
     *pair->mutable_stats() = Finish(figures);
   }
   *response.mutable_total() = Finish(total);
+  response.set_num_prompt_tokens(prompt_tokens);
+  response.set_num_generation_tokens(completion_tokens);
   response.mutable_usage()->set_prompt_tokens(ToInt32(prompt_tokens));
   response.mutable_usage()->set_completion_tokens(ToInt32(completion_tokens));
   return response;

@@ -7,6 +7,7 @@
 #include "absl/time/time.h"
 #include "common/base/status_macros.h"
 #include "common/rpc/convert.h"
+#include "common/rpc/trace_convert.h"
 
 namespace specwire::coordinator {
 namespace {
@@ -56,6 +57,7 @@ v1::DecodeRequest MakeDecodeOpen(const CheckedRequest& request,
   out->set_max_draft_rows(open.max_draft_rows);
   out->set_local_run_length(open.local_run_length);
   out->set_local_enough(open.local_enough);
+  out->set_trace(request.trace);
   return message;
 }
 
@@ -97,6 +99,7 @@ v1::DraftRequest MakeDraftOpen(const CheckedRequest& request,
   out->set_vocab_size(request.params.vocab_size);
   out->set_priority(request.priority);
   out->set_tenant_salt(request.cache_salt);
+  out->set_trace(request.trace);
   if (request.stop.min_tokens > 0) {
     out->set_min_tokens(request.stop.min_tokens);
     Assign(out->mutable_end_token_ids(), request.stop.stop_token_ids);
@@ -184,6 +187,10 @@ absl::StatusOr<Commit> ParseCommit(const v1::DecodeResponse& response,
   }
   commit.counters = {
       counters.overlapped(), counters.stale(), counters.trimmed()};
+  if (response.has_trace()) {
+    SPECWIRE_ASSIGN_OR_RETURN(
+        commit.trace, FromProto(response.trace(), num_tokens, vocab_size));
+  }
   if (response.has_finish()) {
     SPECWIRE_ASSIGN_OR_RETURN(commit.finish,
                               FromProto(response.finish().reason()));
@@ -239,6 +246,9 @@ Proposal ParseProposal(const v1::DraftResponse& response, int32_t source) {
          {q.probabilities().begin(), q.probabilities().end()}});
   }
   proposal.confidence = response.confidence();
+  if (response.has_trace()) {
+    proposal.trace = FromProto(response.trace(), response.tokens_size());
+  }
   return proposal;
 }
 
@@ -274,6 +284,56 @@ std::optional<v1::GenerateResponse> MakePrompt(const CheckedRequest& request) {
   if (request.prompt_logprobs.has_value()) {
     out->mutable_logprobs()->add_logprobs();
   }
+  return message;
+}
+
+v1::PassTrace MakePassTrace(const TracedPass& pass,
+                            const Tokenizer& tokenizer) {
+  v1::PassTrace message;
+  message.set_position(pass.position);
+  for (const TracedRun& run : pass.drafts) {
+    v1::DraftTrace* const out = message.add_drafts();
+    out->set_drafter(run.drafter);
+    out->set_node(run.node);
+    for (const TracedDraft& draft : run.tokens) {
+      v1::DraftTokenTrace* const token = out->add_tokens();
+      token->set_position(draft.position);
+      token->set_token_id(draft.token_id);
+      token->set_token_bytes(std::string(tokenizer.TokenBytes(draft.token_id)));
+      token->set_outcome(ToProto(draft.outcome));
+      if (draft.draft_probability.has_value()) {
+        token->set_draft_probability(*draft.draft_probability);
+      }
+      if (draft.target.has_value()) {
+        *token->mutable_target() = ToProto(*draft.target);
+      }
+    }
+  }
+  for (const TracedChoice& choice : pass.choices) {
+    v1::ChoiceTrace* const out = message.add_choices();
+    out->set_token_id(choice.token_id);
+    out->set_token_bytes(std::string(tokenizer.TokenBytes(choice.token_id)));
+    out->set_origin(choice.accepted ? v1::TOKEN_ORIGIN_DRAFT
+                                    : v1::TOKEN_ORIGIN_TARGET);
+    if (choice.target.has_value()) {
+      *out->mutable_target() = ToProto(*choice.target);
+    }
+  }
+  if (pass.times.has_value()) {
+    const TracedTimes& times = *pass.times;
+    v1::PassTimings* const out = message.mutable_timings();
+    out->set_start_us(absl::ToInt64Microseconds(times.start));
+    out->set_wait_us(absl::ToInt64Microseconds(times.wait));
+    out->set_draft_us(absl::ToInt64Microseconds(times.drafting));
+    out->set_network_us(absl::ToInt64Microseconds(times.network));
+    out->set_verify_us(absl::ToInt64Microseconds(times.verify));
+    if (times.proposal.has_value()) {
+      out->set_proposal_us(absl::ToInt64Microseconds(*times.proposal));
+    }
+    out->set_end_us(absl::ToInt64Microseconds(times.end));
+  }
+  message.set_verifier(pass.verifier);
+  message.set_num_left_out(pass.num_left_out);
   return message;
 }
 

@@ -45,6 +45,9 @@ absl::Status CheckPromptLogprobs(const v1::PromptLogprobs& logprobs,
 // As it came: the machine judges it.
 Proposal ParseProposal(const v1::DraftResponse& response, int32_t source);
 
+// A pass as it is told.
+v1::PassTrace MakePassTrace(const TracedPass& pass, const Tokenizer& tokenizer);
+
 // The first message of a reply: every value in force.
 v1::GenerateResponse MakeStarted(const CheckedRequest& request);
 // What comes behind it: the text, if it is to be repeated, and the first entry

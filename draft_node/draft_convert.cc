@@ -6,6 +6,7 @@
 #include "absl/strings/string_view.h"
 #include "common/base/status_macros.h"
 #include "common/rpc/convert.h"
+#include "common/rpc/trace_convert.h"
 
 namespace specwire::draft {
 namespace {
@@ -90,6 +91,7 @@ absl::StatusOr<OpenDraft> FromProto(const v1::DraftOpen& message) {
   open.window = message.window();
   open.min_survival = message.min_survival();
   open.priority = message.priority();
+  open.trace = message.trace();
   return open;
 }
 
@@ -124,6 +126,9 @@ v1::DraftResponse ToProto(const Proposal& proposal) {
   message.mutable_tokens()->Add(proposal.tokens.begin(), proposal.tokens.end());
   specwire::ToProto(proposal.q, message.mutable_q());
   message.set_confidence(proposal.confidence);
+  if (proposal.trace.has_value()) {
+    specwire::ToProto(*proposal.trace, message.mutable_trace());
+  }
   return message;
 }
 

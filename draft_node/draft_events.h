@@ -34,6 +34,8 @@ struct OpenDraft {
   DraftSequenceParams params;
   // Higher runs first.
   int32_t priority = 0;
+  // Its proposals tell how they came about.
+  bool trace = false;
   // Shared with the stream's reactor.
   std::shared_ptr<DraftSink> sink;
 };

@@ -68,6 +68,9 @@ void DrafterThread::OnEvent(StreamId stream, DraftEvent event) {
   } else {
     sequence->peer_done = true;
   }
+  if (sequence->trace && !std::holds_alternative<DraftTune>(event)) {
+    sequence->heard = std::chrono::steady_clock::now();
+  }
   sequence->has_work = true;
   if (!status.ok()) End(sequence, std::move(status));
 }
@@ -90,7 +93,9 @@ void DrafterThread::OnOpen(StreamId stream, OpenDraft open) {
                .sink = std::move(open.sink),
                .path = *std::move(path),
                .drafter = drafter_->NewSequence(open.params),
-               .turn = {.priority = open.priority, .last = ++num_turns_}});
+               .turn = {.priority = open.priority, .last = ++num_turns_},
+               .trace = open.trace,
+               .heard = std::chrono::steady_clock::now()});
 }
 
 void DrafterThread::OnGone(StreamId stream) { Erase(stream); }
@@ -115,7 +120,12 @@ absl::Duration DrafterThread::Work() {
                      .path = sequence->path.path(),
                      .limits = *limits});
   }
-  if (!tasks.empty()) Draft(absl::MakeSpan(tasks));
+  if (!tasks.empty()) {
+    const auto start = std::chrono::steady_clock::now();
+    Draft(absl::MakeSpan(tasks));
+    const auto duration = std::chrono::steady_clock::now() - start;
+    for (Sequence* sequence : drafting) sequence->drafting += duration;
+  }
   for (size_t i = 0; i < tasks.size(); ++i) {
     OnResult(drafting[i], std::move(tasks[i]));
   }
@@ -141,13 +151,14 @@ std::vector<DrafterThread::Sequence*> DrafterThread::NextSequences() {
 
 std::optional<DraftLimits> DrafterThread::SendReady(Sequence* sequence) {
   while (true) {
-    const DraftPath::Work work = sequence->path.NextWork();
+    DraftPath::Work work = sequence->path.NextWork();
     switch (work.kind) {
       case DraftPath::Work::Kind::kNone:
         sequence->has_work = false;
         if (sequence->peer_done) End(sequence, absl::OkStatus());
         return std::nullopt;
       case DraftPath::Work::Kind::kSend:
+        if (sequence->trace) AddTrace(sequence, &work.proposal);
         if (!sequence->sink->Send(work.proposal)) {
           Erase(sequence->stream);
           return std::nullopt;
@@ -170,6 +181,14 @@ std::optional<DraftLimits> DrafterThread::SendReady(Sequence* sequence) {
       }
     }
   }
+}
+
+void DrafterThread::AddTrace(Sequence* sequence, Proposal* proposal) {
+  proposal->trace = ProposalTrace{
+      .chances = sequence->path.Chances(*proposal),
+      .drafting = absl::FromChrono(std::exchange(sequence->drafting, {})),
+      .held =
+          absl::FromChrono(std::chrono::steady_clock::now() - sequence->heard)};
 }
 
 void DrafterThread::Draft(absl::Span<DraftTask> tasks) {

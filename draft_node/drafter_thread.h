@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -70,6 +71,11 @@ class DrafterThread final : private StreamWorker<DraftEvent>::Client {
     DraftPath path;
     std::unique_ptr<DraftSequence> drafter;
     Turn turn;
+    // If it is traced: when it took in the latest open, commit or rewind, and
+    // what was computed for it since its latest proposal.
+    bool trace = false;
+    std::chrono::steady_clock::time_point heard = {};
+    std::chrono::steady_clock::duration drafting = {};
     // Something has happened since it last had nothing to do.
     bool has_work = true;
     bool peer_done = false;
@@ -86,6 +92,8 @@ class DrafterThread final : private StreamWorker<DraftEvent>::Client {
   // Sends what there is to send, and returns within which limits there is to be
   // drafted then; none if nothing, and then the sequence may have gone.
   std::optional<DraftLimits> SendReady(Sequence* sequence);
+  // Adds how a traced sequence's proposal came about.
+  static void AddTrace(Sequence* sequence, Proposal* proposal);
   // Has the drafter work for the tasks. One that throws fails those only whose
   // tasks make it throw.
   void Draft(absl::Span<DraftTask> tasks);

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/rpc/convert.h"
+#include "common/rpc/trace_convert.h"
 
 namespace specwire::verifier {
 namespace {
@@ -144,6 +145,7 @@ absl::StatusOr<OpenSequence> FromProto(const v1::DecodeOpen& message,
   }
   params.local_run_length = message.local_run_length();
   if (message.has_local_enough()) params.local_enough = message.local_enough();
+  params.trace = message.trace();
   return open;
 }
 
@@ -257,6 +259,9 @@ v1::DecodeResponse ToProto(const Commit& commit, const StepReport& report) {
     if (commit.stop_token_id.has_value()) {
       finish->set_stop_token_id(*commit.stop_token_id);
     }
+  }
+  if (commit.trace.has_value()) {
+    specwire::ToProto(*commit.trace, message.mutable_trace());
   }
   message.set_cached_prompt_tokens(report.cached_prompt_tokens);
   v1::StepTimings* const timings = message.mutable_timings();

@@ -35,6 +35,10 @@ struct Decoding {
   TargetSampler sampler;
   // Candidates for each committed token, if its log-probability is wanted.
   std::optional<int> logprobs = std::nullopt;
+  // Its commits tell of draft tokens and probabilities.
+  bool trace = false;
+  // When it last took in draft tokens, if it is traced.
+  absl::Time last_received = absl::InfinitePast();
   // What the metrics have of its counters.
   DecodeCounters counted = {};
   // All tokens that it was opened with, but perhaps the last, were computed.

@@ -73,6 +73,9 @@ void EngineThread::OnEvent(StreamId stream, DecodeEvent event) {
   absl::Status status;
   if (const auto* proposal = std::get_if<Proposal>(&event)) {
     status = decoding->verify.OnProposal(*proposal);
+    if (decoding->trace && !proposal->tokens.empty()) {
+      decoding->last_received = clock_->Now();
+    }
   } else if (const auto* tune = std::get_if<VerifyTune>(&event)) {
     status = decoding->verify.OnTune(*tune);
     if (status.ok()) status = CheckLockStep(sequence);
@@ -91,6 +94,7 @@ void EngineThread::OnOpen(StreamId stream, OpenSequence open) {
   const ModelInfo& model = engine_->info();
   const AcceptanceRule rule = open.params.rule;
   const int prompt_length = open.params.prompt_length;
+  const bool trace = open.params.trace;
   const bool drafts =
       local_drafter_ != nullptr && open.params.local_run_length > 0;
   absl::StatusOr<VerifySequence> verify = VerifySequence::Open(
@@ -113,6 +117,7 @@ void EngineThread::OnOpen(StreamId stream, OpenSequence open) {
       .verify = *std::move(verify),
       .sampler = TargetSampler(rule, open.sampling, open.choice, open.context),
       .logprobs = open.logprobs,
+      .trace = trace,
   });
   if (drafts) {
     sequence->decoding->local =

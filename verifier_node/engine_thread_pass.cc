@@ -25,6 +25,18 @@ struct Member {
   absl::Time waits_until = absl::InfinitePast();
 };
 
+// What the target thinks of the tokens that a traced step committed.
+void AddProbabilities(const TracedRows& traced, Commit* commit) {
+  CommitTrace& trace = *commit->trace;
+  trace.choices = traced.choices;
+  // A stop may leave rows behind it.
+  trace.choices.resize(std::min(trace.choices.size(), commit->tokens.size()));
+  for (size_t i = 0; i < traced.drafts.size() && i < commit->tokens.size();
+       ++i) {
+    trace.drafts[i].target = traced.drafts[i];
+  }
+}
+
 }  // namespace
 
 std::vector<EngineSequence*> EngineThread::FindReady(
@@ -191,7 +203,7 @@ void EngineThread::Prepare(PassRun* run) {
     run->num_logits = static_cast<int>(run->target.size());
     // Log-probabilities need the logits written down.
     run->plain =
-        !decoding.logprobs.has_value() &&
+        !decoding.logprobs.has_value() && !decoding.trace &&
         decoding.sampler.IsPlainArgMax(
             static_cast<int>(decoding.verify.log().size()), run->target.size());
   }
@@ -265,7 +277,15 @@ absl::Status EngineThread::Decide(absl::Span<const float> logits,
   EngineSequence* const sequence = run->sequence;
   Decoding& decoding = *sequence->decoding;
   VerifySequence& verify = decoding.verify;
+  TracedRows traced;
+  if (decoding.trace) {
+    traced = decoding.sampler.Trace(
+        logits,
+        {.log = verify.log(), .draft = run->draft, .q = verify.step_q()},
+        run->target);
+  }
   run->commit = verify.FinishStep(run->target, clock_->Now());
+  if (decoding.trace) AddProbabilities(traced, &run->commit);
   // The newest token's keys and values come with the next pass.
   sequence->kv->Truncate(static_cast<int>(verify.log().size()) - 1);
   if (!decoding.logprobs.has_value()) return absl::OkStatus();
@@ -379,6 +399,9 @@ void EngineThread::Deliver(PassRun* run, absl::Time start, absl::Time end) {
   }
   decoding.responded = true;
   decoding.previous_step_end = end;
+  if (decoding.trace && decoding.last_received != absl::InfinitePast()) {
+    run->commit.trace->held = start - decoding.last_received;
+  }
   DeliverCommit(run, report);
 }
 

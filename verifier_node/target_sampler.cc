@@ -39,6 +39,32 @@ absl::StatusOr<std::vector<int32_t>> TargetSampler::Decide(
   return tokens;
 }
 
+TracedRows TargetSampler::Trace(absl::Span<const float> logits,
+                                const StepRows& rows,
+                                absl::Span<const int32_t> tokens) {
+  TracedRows traced;
+  const size_t vocab_size = logits.size() / tokens.size();
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    const absl::Span<const float> row =
+        logits.subspan(i * vocab_size, vocab_size);
+    const TokenDistribution& p = pipeline_.Distribution(
+        row, {.settled = rows.log, .run = rows.draft.first(i)});
+    const auto read = [&](int32_t token) {
+      PositionLogprobs logprobs;
+      logprob_reader_.Read(row, token, /*top=*/0, &logprobs);
+      return TargetProbability{.probability = ProbabilityOf(p, token),
+                               .logprob = logprobs.chosen.logprob};
+    };
+    traced.choices.push_back(read(tokens[i]));
+    if (i == rows.draft.size()) break;
+    const bool equal = rows.draft[i] == tokens[i];
+    traced.drafts.push_back(equal ? traced.choices.back()
+                                  : read(rows.draft[i]));
+    if (!equal) break;
+  }
+  return traced;
+}
+
 int32_t TargetSampler::DecideRow(absl::Span<const float> row,
                                  const StepRows& rows,
                                  size_t index) {

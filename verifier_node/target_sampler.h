@@ -6,8 +6,10 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "common/drafting/messages.h"
 #include "common/sampling/coupled.h"
 #include "common/sampling/history.h"
+#include "common/sampling/logprobs.h"
 #include "common/sampling/params.h"
 #include "common/sampling/pipeline.h"
 #include "common/sampling/ratio.h"
@@ -22,6 +24,13 @@ struct StepRows {
   absl::Span<const int32_t> draft;
   // Ratio rule: what each of draft was drawn from; else empty.
   absl::Span<const DraftDistribution> q;
+};
+
+// A step's rows up to and including the one of the first wrong draft token.
+struct TracedRows {
+  // As many as there are draft tokens among them.
+  std::vector<TargetProbability> drafts;
+  std::vector<TargetProbability> choices;
 };
 
 // Decides the tokens of one sequence, by its request's rule: the one place
@@ -59,6 +68,12 @@ class TargetSampler {
   absl::StatusOr<std::vector<int32_t>> Decide(absl::Span<const float> logits,
                                               const StepRows& rows);
 
+  // What the target thinks of the draft tokens that count and of what it
+  // decided; the arguments are Decide's, `tokens` its answer.
+  TracedRows Trace(absl::Span<const float> logits,
+                   const StepRows& rows,
+                   absl::Span<const int32_t> tokens);
+
   AcceptanceRule rule() const { return rule_; }
 
  private:
@@ -71,6 +86,7 @@ class TargetSampler {
   const int32_t choice_;
   CoupledSampler coupled_;
   Pipeline pipeline_;
+  LogprobReader logprob_reader_;
 };
 
 }  // namespace specwire::verifier

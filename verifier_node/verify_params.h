@@ -39,6 +39,8 @@ struct VerifyParams {
   // A local draft that is expected to bring so many accepted tokens goes before
   // proposals, without a wait; finite, at least 0.
   float local_enough = 0;
+  // Commits tell what became of each draft token.
+  bool trace = false;
 };
 
 // What the verifier's model allows.

@@ -34,21 +34,25 @@ VerifySequence::VerifySequence(VerifyParams params, const VerifyLimits& limits)
       patience_(params.patience),
       max_draft_rows_(params.max_draft_rows),
       local_run_length_(params.local_run_length),
-      local_enough_(params.local_enough) {}
+      local_enough_(params.local_enough) {
+  if (params.trace) ledger_.emplace();
+}
 
 absl::Status VerifySequence::OnProposal(const Proposal& proposal) {
   SPECWIRE_RETURN_IF_ERROR(CheckProposal(proposal));
   const int64_t size = static_cast<int64_t>(proposal.tokens.size());
+  const int64_t number =
+      ledger_.has_value() ? ledger_->Receive(proposal.tokens.size()) : 0;
   if (done_) {
     return absl::OkStatus();
   }
   if (rule_ == AcceptanceRule::kRatio &&
       patience_ != absl::InfiniteDuration()) {
-    counters_.stale += size;
+    CountDropped(number, size, DraftOutcome::kStale);
     return absl::OkStatus();
   }
   if (proposal.source < source_) {
-    counters_.stale += size;
+    CountDropped(number, size, DraftOutcome::kStale);
     return absl::OkStatus();
   }
   if (proposal.source > source_) {
@@ -59,7 +63,7 @@ absl::Status VerifySequence::OnProposal(const Proposal& proposal) {
     plain_now_ = false;
   }
   if (proposal.based_on < fence_) {
-    counters_.stale += size;
+    CountDropped(number, size, DraftOutcome::kStale);
     return absl::OkStatus();
   }
   if (proposal.tokens.empty()) {
@@ -68,7 +72,7 @@ absl::Status VerifySequence::OnProposal(const Proposal& proposal) {
     }
     return absl::OkStatus();
   }
-  TakeTokens(proposal.position, proposal.tokens, proposal.q);
+  TakeTokens(proposal.position, proposal.tokens, proposal.q, number);
   return absl::OkStatus();
 }
 
@@ -121,7 +125,8 @@ absl::Status VerifySequence::CheckDistributions(
 
 void VerifySequence::TakeTokens(int position,
                                 absl::Span<const int32_t> tokens,
-                                absl::Span<const DraftDistribution> q) {
+                                absl::Span<const DraftDistribution> q,
+                                int64_t number) {
   // Tokens that are already committed: compare.
   const int64_t overlap = std::clamp<int64_t>(
       int64_t{length()} - position, 0, static_cast<int64_t>(tokens.size()));
@@ -129,8 +134,10 @@ void VerifySequence::TakeTokens(int position,
     if (log_[static_cast<size_t>(position + i)] !=
         tokens[static_cast<size_t>(i)]) {
       survival_.OnCompared(static_cast<int>(i), false);
-      counters_.overlapped += i;
-      counters_.stale += static_cast<int64_t>(tokens.size()) - i;
+      CountDropped(number, i, DraftOutcome::kOverlapped);
+      CountDropped(number + i,
+                   static_cast<int64_t>(tokens.size()) - i,
+                   DraftOutcome::kStale);
       DropPending();
       // One past the first difference, no further: the drafter learns of it by
       // the commit that holds that position, and its answer must get through.
@@ -139,33 +146,58 @@ void VerifySequence::TakeTokens(int position,
     }
     survival_.OnCompared(static_cast<int>(i), true);
   }
-  counters_.overlapped += overlap;
+  CountDropped(number, overlap, DraftOutcome::kOverlapped);
   tokens.remove_prefix(static_cast<size_t>(overlap));
+  number += overlap;
   const int64_t start = position + overlap;
   // The last position is always the target's own, so no draft token for it or
   // beyond can ever be verified.
   const int64_t keep = std::clamp<int64_t>(
       hard_limit_ - 1 - start, 0, static_cast<int64_t>(tokens.size()));
-  counters_.trimmed += static_cast<int64_t>(tokens.size()) - keep;
+  CountDropped(number + keep,
+               static_cast<int64_t>(tokens.size()) - keep,
+               DraftOutcome::kTrimmed);
   tokens = tokens.first(static_cast<size_t>(keep));
   if (tokens.empty()) {
     return;
   }
   const size_t place = static_cast<size_t>(start - length());
   if (place > pending_.size()) {
-    counters_.stale += keep;
+    CountDropped(number, keep, DraftOutcome::kStale);
     return;
   }
   // The drafter went back: its new word replaces the old.
-  counters_.stale += static_cast<int64_t>(pending_.size() - place);
+  CountReplaced(place);
   pending_.resize(place);
   pending_.insert(pending_.end(), tokens.begin(), tokens.end());
+  if (ledger_.has_value()) ledger_->Append(number, tokens.size());
   if (rule_ == AcceptanceRule::kRatio) {
     q = q.subspan(static_cast<size_t>(overlap), tokens.size());
     pending_q_.resize(place);
     pending_q_.insert(pending_q_.end(), q.begin(), q.end());
   }
   plain_now_ = false;
+}
+
+void VerifySequence::CountDropped(int64_t number,
+                                  int64_t count,
+                                  DraftOutcome outcome) {
+  switch (outcome) {
+    case DraftOutcome::kOverlapped:
+      counters_.overlapped += count;
+      break;
+    case DraftOutcome::kTrimmed:
+      counters_.trimmed += count;
+      break;
+    default:
+      counters_.stale += count;
+  }
+  if (ledger_.has_value()) ledger_->Settle(number, count, outcome);
+}
+
+void VerifySequence::CountReplaced(size_t place) {
+  counters_.stale += static_cast<int64_t>(pending_.size() - place);
+  if (ledger_.has_value()) ledger_->SettleFrom(place, DraftOutcome::kStale);
 }
 
 absl::Status VerifySequence::OnTune(const VerifyTune& tune) {
@@ -301,6 +333,7 @@ Commit VerifySequence::FinishStep(absl::Span<const int32_t> target,
       commit.finish = FinishReason::kLength;
     }
   }
+  if (ledger_.has_value()) NoteVerified(commit);
   if (!commit.local) {
     survival_.OnVerified(commit.num_proposed, commit.num_accepted);
     ErasePending(draft.size());
@@ -317,7 +350,39 @@ Commit VerifySequence::FinishStep(absl::Span<const int32_t> target,
   plain_now_ = false;
   last_step_end_ = now;
   commit.counters = counters_;
+  if (ledger_.has_value()) {
+    commit.trace.emplace().drafts = ledger_->Take();
+    commit.trace->num_received = ledger_->num_received();
+  }
   return commit;
+}
+
+void VerifySequence::NoteVerified(const Commit& commit) {
+  std::vector<DraftOutcome> outcomes(static_cast<size_t>(step_rows_),
+                                     DraftOutcome::kDiscarded);
+  for (size_t i = 0; i < outcomes.size() && i < commit.tokens.size(); ++i) {
+    outcomes[i] = static_cast<int>(i) < commit.num_accepted
+                      ? DraftOutcome::kAccepted
+                      : DraftOutcome::kRejected;
+  }
+  if (!commit.local) return ledger_->VerifyPending(outcomes);
+  std::vector<DraftFate> fates(outcomes.size());
+  for (size_t i = 0; i < fates.size(); ++i) {
+    fates[i].token_id = local_.tokens[i];
+    fates[i].outcome = outcomes[i];
+    fates[i].draft_probability = LocalProbability(i);
+  }
+  ledger_->VerifyLocal(std::move(fates));
+}
+
+double VerifySequence::LocalProbability(size_t index) const {
+  if (rule_ == AcceptanceRule::kRatio) {
+    return DraftProbability(local_.q[index], local_.tokens[index]);
+  }
+  const double before =
+      index == 0 ? 1 : static_cast<double>(local_.survival[index - 1]);
+  const auto survival = static_cast<double>(local_.survival[index]);
+  return before > 0 ? std::min(survival / before, 1.0) : 0;
 }
 
 void VerifySequence::SettlePending(const Commit& commit) {
@@ -343,12 +408,15 @@ void VerifySequence::ComparePending(const Commit& commit, int first) {
     }
     // The target's own token is what was proposed: the rest still holds.
     ++counters_.overlapped;
+    if (ledger_.has_value()) {
+      ledger_->SettleFront(1, DraftOutcome::kOverlapped);
+    }
     ErasePending(1);
   }
 }
 
 void VerifySequence::DropPending() {
-  counters_.stale += static_cast<int64_t>(pending_.size());
+  CountReplaced(0);
   pending_.clear();
   pending_q_.clear();
 }

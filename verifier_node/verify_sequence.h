@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "absl/container/flat_hash_set.h"
@@ -11,6 +12,7 @@
 #include "absl/types/span.h"
 #include "common/drafting/drafter.h"
 #include "common/drafting/messages.h"
+#include "verifier_node/draft_ledger.h"
 #include "verifier_node/survival.h"
 #include "verifier_node/verify_params.h"
 
@@ -107,6 +109,7 @@ class VerifySequence {
   // Commits the accepted tokens and the target's own, judges stops token by
   // token, and drops what no longer holds. REQUIRES: target.size() ==
   // BeginStep's size + 1.
+  // Of a traced sequence it tells the fates of draft tokens as well.
   Commit FinishStep(absl::Span<const int32_t> target, absl::Time now);
 
   // Prompt and all committed tokens.
@@ -135,10 +138,20 @@ class VerifySequence {
   absl::Span<const int32_t> step_draft() const;
   absl::Status CheckProposal(const Proposal& proposal) const;
   absl::Status CheckDistributions(const Proposal& proposal) const;
-  // Takes a proposal's tokens that neither source nor fence rules out.
+  // Takes a proposal's tokens that neither source nor fence rules out; `number`
+  // is the first one's in the ledger.
   void TakeTokens(int position,
                   absl::Span<const int32_t> tokens,
-                  absl::Span<const DraftDistribution> q);
+                  absl::Span<const DraftDistribution> q,
+                  int64_t number);
+  // Counts draft tokens as stale, overlapped or trimmed: those of a proposal
+  // from `number` on, or what is pending from the given place on.
+  void CountDropped(int64_t number, int64_t count, DraftOutcome outcome);
+  void CountReplaced(size_t place);
+  // Tells the ledger what became of the step's draft tokens.
+  void NoteVerified(const Commit& commit);
+  // See DraftFate::draft_probability, of the local draft's token there.
+  double LocalProbability(size_t index) const;
   // Keeps of what is pending behind a pass what its commit leaves valid.
   void SettlePending(const Commit& commit);
   // Compares what is pending with the commit's tokens from the given one on.
@@ -179,6 +192,8 @@ class VerifySequence {
   absl::Time last_step_end_ = absl::InfinitePast();
   DecodeCounters counters_;
   Survival survival_;
+  // If it is traced.
+  std::optional<DraftLedger> ledger_;
 };
 
 }  // namespace specwire::verifier

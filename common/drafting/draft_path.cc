@@ -52,7 +52,7 @@ absl::Status CheckSettings(int run_length,
 }
 
 // Makes chances, each given those before it, of survivals.
-std::vector<float> Chances(absl::Span<const float> survival) {
+std::vector<float> ToChances(absl::Span<const float> survival) {
   std::vector<float> chances;
   float before = 1;
   for (const float value : survival) {
@@ -282,10 +282,21 @@ void DraftPath::OnDrafted(DraftRun run) {
     q_.push_back(i < run.q.size() ? std::move(run.q[i])
                                   : DraftDistribution{{run.tokens[i]}, {1.0f}});
   }
-  std::vector<float> chances = Chances(run.survival);
+  std::vector<float> chances = ToChances(run.survival);
   chances.resize(size, kNoEstimate);
   chances_.insert(chances_.end(), chances.begin(), chances.end());
   exhausted_ = size < static_cast<size_t>(run_length_) && !run.more;
+}
+
+std::vector<float> DraftPath::Chances(const Proposal& proposal) const {
+  std::vector<float> chances;
+  for (size_t i = 0; i < proposal.tokens.size(); ++i) {
+    chances.push_back(
+        chances_[static_cast<size_t>(proposal.position - committed_length_) +
+                 i]);
+    if (chances.back() == kNoEstimate) return {};
+  }
+  return chances;
 }
 
 float DraftPath::Survival(int position, int size) const {

@@ -80,6 +80,10 @@ class DraftPath {
 
   // Committed tokens, then the drafter's own.
   absl::Span<const int32_t> path() const { return path_; }
+  // For each of a proposal's tokens, which NextWork has just said to send, the
+  // estimated chance that it is accepted if all before it are; empty if there
+  // is none for one of them.
+  std::vector<float> Chances(const Proposal& proposal) const;
   int committed_length() const { return committed_length_; }
   int prompt_length() const { return prompt_length_; }
 

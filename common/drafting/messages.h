@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "common/sampling/logprobs.h"
 #include "common/sampling/params.h"
 #include "common/sampling/ratio.h"
@@ -20,6 +21,17 @@ inline constexpr int kMaxProposalTokens = 256;
 inline constexpr int kMaxRunLength = 32;
 inline constexpr int kMaxWindow = 256;
 
+// How a proposal came about, for a traced request.
+struct ProposalTrace {
+  // For each of its tokens the estimated chance that it is accepted, given that
+  // all before it are; empty if that is not known of all.
+  std::vector<float> chances;
+  // What the drafter computed for the sequence since its proposal before.
+  absl::Duration drafting;
+  // Since the drafter took in what the proposal goes by.
+  absl::Duration held;
+};
+
 // A run of draft tokens. Empty tokens: nothing to propose, decode plainly now.
 struct Proposal {
   // Number of the draft stream; the coordinator raises it with each new one.
@@ -32,6 +44,7 @@ struct Proposal {
   float confidence = 0;
   // Ratio rule: what each of tokens was drawn from; else empty.
   std::vector<DraftDistribution> q = {};
+  std::optional<ProposalTrace> trace = std::nullopt;
 };
 
 // Draft tokens that were not verified, by reason, since a sequence was opened
@@ -47,6 +60,55 @@ struct DecodeCounters {
 
   friend bool operator==(const DecodeCounters&,
                          const DecodeCounters&) = default;
+};
+
+// What became of a draft token; see DraftOutcome in
+// proto/specwire/v1/types.proto.
+enum class DraftOutcome {
+  kAccepted,
+  kRejected,
+  kDiscarded,
+  kOverlapped,
+  kStale,
+  kTrimmed,
+  kUnused,
+};
+
+// What the target thinks of a token: its probability after the whole pipeline,
+// and its log-probability under the raw logits.
+struct TargetProbability {
+  double probability = 0;
+  double logprob = 0;
+};
+
+// What became of a draft token, as its verifier tells.
+struct DraftFate {
+  // Which of all that its stream brought, from 0; none: it was looked up by the
+  // verifier, and is `token_id`.
+  std::optional<int64_t> number;
+  int32_t token_id = 0;
+  DraftOutcome outcome = DraftOutcome::kStale;
+  // Of one that was looked up: the estimate that it is accepted, given that all
+  // before it are; under the ratio rule what it was drawn with.
+  std::optional<double> draft_probability;
+  // Accepted and rejected ones.
+  std::optional<TargetProbability> target;
+};
+
+// Draft tokens whose fates one response may tell.
+inline constexpr size_t kMaxDraftFates = 16384;
+
+// What a traced pass tells beside its tokens.
+struct CommitTrace {
+  // The verified ones, in the order of the pass's rows, then those settled
+  // otherwise since the commit before.
+  std::vector<DraftFate> drafts;
+  // For each committed token.
+  std::vector<TargetProbability> choices;
+  // Draft tokens that the stream had brought when the pass began, and how long
+  // it had had the last of them.
+  int64_t num_received = 0;
+  absl::Duration held;
 };
 
 // What one verify pass committed.
@@ -69,6 +131,8 @@ struct Commit {
   bool local = false;
   // The next step has a local draft that is enough, and waits for no proposal.
   bool local_next = false;
+  // Of a traced sequence.
+  std::optional<CommitTrace> trace = std::nullopt;
 };
 
 }  // namespace specwire

@@ -49,6 +49,13 @@ double SumOfWeights(absl::Span<const Candidate> candidates, double best) {
 
 }  // namespace
 
+double ProbabilityOf(const TokenDistribution& distribution, int32_t token) {
+  const std::vector<int32_t>& ids = distribution.token_ids;
+  const auto it = std::lower_bound(ids.begin(), ids.end(), token);
+  if (it == ids.end() || *it != token) return 0;
+  return distribution.probabilities[static_cast<size_t>(it - ids.begin())];
+}
+
 Pipeline::Pipeline(SamplingParams params, SequenceContext context)
     : params_(std::move(params)),
       temperature_(static_cast<double>(params_.temperature)),

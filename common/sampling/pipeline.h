@@ -26,6 +26,9 @@ struct TokenDistribution {
   std::vector<double> probabilities;
 };
 
+// The probability of a token; 0 if it is not among them.
+double ProbabilityOf(const TokenDistribution& distribution, int32_t token);
+
 // What the pipeline makes of one sequence's logits, position by position:
 // logit_bias, min_tokens and penalties (LogitProcessors), temperature, min_p,
 // top_k, top_p.

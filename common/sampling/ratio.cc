@@ -63,11 +63,6 @@ size_t IndexOf(absl::Span<const int32_t> ids, int32_t token) {
                                          : ids.size();
 }
 
-double ProbabilityOf(const TokenDistribution& p, int32_t token) {
-  const size_t index = IndexOf(p.token_ids, token);
-  return index < p.token_ids.size() ? p.probabilities[index] : 0.0;
-}
-
 double ProbabilityOf(const DraftDistribution& q, int32_t token, double sum) {
   const size_t index = IndexOf(q.token_ids, token);
   return index < q.token_ids.size()
@@ -156,6 +151,10 @@ absl::Status ValidateDraft(const DraftDistribution& q,
                    " is not among them, so it was not drawn from q");
   }
   return absl::OkStatus();
+}
+
+double DraftProbability(const DraftDistribution& q, int32_t token) {
+  return ProbabilityOf(q, token, Sum(q));
 }
 
 DraftDistribution TruncateForDraft(const TokenDistribution& distribution,

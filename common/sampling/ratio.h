@@ -60,6 +60,10 @@ absl::Status ValidateDraft(const DraftDistribution& q,
                            int32_t token,
                            int vocab_size);
 
+// The probability of a token under a distribution that ValidateDraft let pass;
+// 0 if it is not among its tokens.
+double DraftProbability(const DraftDistribution& q, int32_t token);
+
 // The `max_tokens` most likely tokens of a distribution, lower ids first on a
 // tie, as floats: what a drafter should draw from and send. Tokens whose
 // probability is no positive float are left out. REQUIRES: max_tokens >= 1.

@@ -87,6 +87,30 @@ TEST(StatsTest, NothingHasHappenedYet) {
   EXPECT_EQ(stats.total().num_drafted_tokens(), 0);
 }
 
+TEST(StatsTest, TellsOfRequestsThatRunAndOfRestarts) {
+  InProcessCluster cluster;
+  FakeVerifierOptions slow;
+  slow.step_time = absl::Milliseconds(2);
+  cluster.AddVerifier(slow);
+  ASSERT_TRUE(cluster.WaitServing(1, 0));
+  int num_running = 0;
+  const GenerateResult result = cluster.Generate(
+      GreedyRequest("hello", 200), [&](const v1::GenerateDelta& delta) {
+        if (delta.first_index() == 0) {
+          num_running = GetStats(&cluster).num_requests_running();
+        }
+        return true;
+      });
+  EXPECT_TRUE(result.status.ok()) << result.status;
+  EXPECT_EQ(num_running, 1);
+  // 200 passes have taken that long.
+  EXPECT_GE(GetStats(&cluster).uptime_ms(), 400);
+  cluster.StopCoordinator();
+  cluster.StartCoordinator();
+  const v1::GetStatsResponse stats = GetStats(&cluster);
+  EXPECT_EQ(stats.num_generation_tokens(), 0);
+}
+
 TEST(StatsTest, TotalsAreTheSumsOfReplies) {
   InProcessCluster cluster;
   cluster.AddVerifier();
@@ -117,6 +141,10 @@ TEST(StatsTest, TotalsAreTheSumsOfReplies) {
     EXPECT_EQ(CountOf(stats.requests(), "length"), i + 1);
     EXPECT_EQ(stats.usage().completion_tokens(), 60 * (i + 1));
     EXPECT_EQ(stats.usage().prompt_tokens(), 8 * (i + 1));
+    EXPECT_EQ(stats.num_generation_tokens(), 60 * (i + 1));
+    EXPECT_EQ(stats.num_prompt_tokens(), 8 * (i + 1));
+    EXPECT_EQ(stats.num_requests_running(), 0);
+    EXPECT_EQ(stats.num_requests_waiting(), 0);
   }
   EXPECT_GT(sum.num_stale_tokens(), 0);
   const v1::GetStatsResponse stats = GetStats(&cluster);

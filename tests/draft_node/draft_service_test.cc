@@ -231,6 +231,29 @@ TEST(DraftServiceTest, CutsRunsThatSurviveTooSeldom) {
   ExpectProposal(client.Read(), 8, 8, {13, 14, 15, 16});
 }
 
+TEST(DraftServiceTest, TellsHowProposalsCameAboutIfAsked) {
+  CountingDrafter drafter;
+  DraftHarness node(&drafter);
+  for (const bool trace : {false, true}) {
+    DraftClient client(node.stub());
+    v1::DraftRequest open = OpenRequest({5, 6}, 3, 6);
+    open.mutable_open()->set_trace(trace);
+    client.Send(open);
+    for (const int position : {2, 5}) {
+      const v1::DraftResponse response = client.Read();
+      ASSERT_EQ(response.position(), position);
+      EXPECT_EQ(response.has_trace(), trace);
+      if (!trace) continue;
+      ASSERT_EQ(response.trace().chances_size(), 3);
+      for (const float chance : response.trace().chances()) {
+        EXPECT_FLOAT_EQ(chance, 0.5f);
+      }
+      EXPECT_GE(response.trace().draft_us(), 0);
+      EXPECT_GE(response.trace().held_us(), response.trace().draft_us());
+    }
+  }
+}
+
 TEST(DraftServiceTest, ChecksMinSurvival) {
   CountingDrafter drafter;
   DraftHarness node(&drafter);

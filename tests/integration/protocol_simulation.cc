@@ -17,7 +17,7 @@ Simulation::Simulation(const Options& options,
     : broken_(options.broken),
       rng_(options.seed),
       settings_(DrawSettings(&rng_, broken_)),
-      machine_(MakeParams(settings_, resumed), MakeJudge()),
+      machine_(MakeParams(settings_, resumed), MakeJudge(), &trace_),
       num_resumed_(static_cast<int>(resumed.size())),
       client_(resumed),
       judged_(std::move(resumed)) {
@@ -127,6 +127,7 @@ void Simulation::Do(const coordinator::OpenVerifier& action) {
   params.max_draft_rows = action.max_draft_rows;
   params.local_run_length = action.local_run_length;
   params.local_enough = action.local_enough;
+  params.trace = true;
   if (settings_.ratio) params.rule = AcceptanceRule::kRatio;
   Send(kToVerifier, verifier_stream_, [this, params] {
     absl::StatusOr<VerifySequence> opened =
@@ -276,6 +277,7 @@ void Simulation::Do(const coordinator::EmitTokens& action) {
     Fail("tokens were emitted out of order");
   }
   client_.insert(client_.end(), action.tokens.begin(), action.tokens.end());
+  CountTraced(*action.trace);
   const int count = static_cast<int>(client_.size());
   At(now_ + rng_.Below(settings_.client_delay + 1),
      [this, count] { Carry(machine_.OnClientTook(count)); });
@@ -283,6 +285,7 @@ void Simulation::Do(const coordinator::EmitTokens& action) {
 
 void Simulation::Do(const coordinator::FinishRequest& action) {
   finish_ = action;
+  CountTraced(*action.trace);
 }
 
 void Simulation::MaybeLose() {

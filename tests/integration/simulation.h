@@ -13,9 +13,11 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "common/base/clock.h"
 #include "common/drafting/draft_path.h"
 #include "common/drafting/messages.h"
 #include "coordinator/request_machine.h"
+#include "coordinator/request_trace.h"
 #include "tests/integration/protocol_simulation.h"
 #include "tests/integration/schedule.h"
 #include "tests/integration/toy_model.h"
@@ -134,6 +136,9 @@ class Simulation {
   bool OpenFails();
   void CheckEnd();
   void CheckFigures();
+  void CountTraced(const coordinator::TracedPass& pass);
+  // The trace adds up to the figures.
+  void CheckTrace();
   // What a drafter may have been told at most.
   int MaxRunLength() const {
     return settings_.free_settings ? kMaxRunLength : settings_.run_length;
@@ -146,8 +151,13 @@ class Simulation {
   const Broken broken_;
   Rng rng_;
   const Settings settings_;
+  const SteadyClock clock_;
+  coordinator::RequestTrace trace_{&clock_, absl::ZeroDuration()};
   RequestMachine machine_;
   Outcome outcome_;
+  // Draft tokens of all passes, by what became of them, and those left out.
+  std::map<DraftOutcome, int64_t> traced_;
+  int64_t left_out_ = 0;
 
   int64_t now_ = 0;
   int64_t next_order_ = 0;

@@ -46,6 +46,71 @@ void Simulation::CheckEnd() {
     Fail("the judge was not asked once about each token");
   }
   CheckFigures();
+  CheckTrace();
+}
+
+void Simulation::CountTraced(const coordinator::TracedPass& pass) {
+  left_out_ += pass.num_left_out;
+  for (const coordinator::TracedRun& run : pass.drafts) {
+    for (const coordinator::TracedDraft& draft : run.tokens) {
+      ++traced_[draft.outcome];
+      const auto at = static_cast<size_t>(draft.position);
+      // Of what is emitted, at its place.
+      if (draft.outcome == DraftOutcome::kAccepted &&
+          broken_ == Broken::kNone &&
+          (at >= machine_.log().size() ||
+           machine_.log()[at] != draft.token_id)) {
+        Fail("a token is told as accepted that was not emitted");
+      }
+    }
+  }
+}
+
+void Simulation::CheckTrace() {
+  const coordinator::SpeculationFigures& f = machine_.figures();
+  // A broken verifier forgets tokens that it was sent.
+  if (broken_ != Broken::kNone) return;
+  const int64_t verified = traced_[DraftOutcome::kAccepted] +
+                           traced_[DraftOutcome::kRejected] +
+                           traced_[DraftOutcome::kDiscarded];
+  int64_t all = left_out_;
+  for (const auto& [outcome, count] : traced_) all += count;
+  // Verified ones are always told.
+  const bool right =
+      traced_[DraftOutcome::kAccepted] == f.num_accepted_draft_tokens &&
+      verified == f.num_draft_tokens && all == f.num_drafted_tokens &&
+      traced_[DraftOutcome::kOverlapped] <= f.num_overlapped_tokens &&
+      traced_[DraftOutcome::kStale] <= f.num_stale_tokens &&
+      traced_[DraftOutcome::kTrimmed] <= f.num_trimmed_tokens &&
+      traced_[DraftOutcome::kUnused] <= f.num_unused_tokens;
+  if (!right) {
+    Fail(absl::StrCat("the trace does not add up: accepted ",
+                      traced_[DraftOutcome::kAccepted],
+                      " (",
+                      f.num_accepted_draft_tokens,
+                      "), verified ",
+                      verified,
+                      " (",
+                      f.num_draft_tokens,
+                      "), overlapped ",
+                      traced_[DraftOutcome::kOverlapped],
+                      " (",
+                      f.num_overlapped_tokens,
+                      "), stale ",
+                      traced_[DraftOutcome::kStale],
+                      " (",
+                      f.num_stale_tokens,
+                      "), trimmed ",
+                      traced_[DraftOutcome::kTrimmed],
+                      " (",
+                      f.num_trimmed_tokens,
+                      "), unused ",
+                      traced_[DraftOutcome::kUnused],
+                      " (",
+                      f.num_unused_tokens,
+                      "), left out ",
+                      left_out_));
+  }
 }
 
 void Simulation::CheckFigures() {

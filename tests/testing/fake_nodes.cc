@@ -14,6 +14,7 @@
 #include "common/rpc/convert.h"
 #include "common/rpc/server_stream.h"
 #include "common/rpc/status.h"
+#include "common/rpc/trace_convert.h"
 #include "common/text/byte_spelling.h"
 #include "common/text/tokenizer.h"
 
@@ -306,6 +307,7 @@ void FakeVerifier::OnRequest(Sequence* sequence,
     params.max_draft_rows = open.max_draft_rows();
     params.local_run_length = open.local_run_length();
     params.local_enough = open.local_enough();
+    params.trace = open.trace();
     if (local_drafter_ != nullptr && params.local_run_length > 0) {
       DraftSequenceParams local;
       local.context.prompt_length = open.prompt_length();
@@ -413,6 +415,9 @@ void FakeVerifier::SendCommit(Sequence* sequence, const Commit& commit) {
   response.mutable_counters()->set_trimmed(commit.counters.trimmed);
   response.set_local(commit.local);
   response.set_local_next(commit.local_next);
+  if (commit.trace.has_value()) {
+    ToProto(*commit.trace, response.mutable_trace());
+  }
   response.mutable_timings()->set_verify_us(
       absl::ToInt64Microseconds(options_.step_time));
   if (commit.finish != FinishReason::kNone) {

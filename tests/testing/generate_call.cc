@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <map>
 #include <memory>
 #include <thread>
 
@@ -40,6 +41,8 @@ void TakeDelta(const v1::GenerateDelta& delta, GenerateResult* result) {
     result->origins.push_back(static_cast<v1::TokenOrigin>(delta.origins(i)));
   }
   result->text += delta.text();
+  result->trace.insert(
+      result->trace.end(), delta.trace().begin(), delta.trace().end());
   if (delta.logprobs_size() != 0 && delta.logprobs_size() != size) {
     absl::StrAppend(&result->fault, "logprobs differ in number; ");
   }
@@ -96,6 +99,53 @@ void CheckFigures(GenerateResult* result) {
         "origins differ from accepted tokens");
 }
 
+// A trace tells of every token, and of every draft token what the figures
+// count.
+void CheckTrace(GenerateResult* result) {
+  const v1::SpeculationStats& stats = result->finished.speculation();
+  std::map<v1::DraftOutcome, int64_t> counts;
+  std::vector<int32_t> chosen;
+  int num_origins = 0;
+  int64_t left_out = 0;
+  for (const v1::PassTrace& pass : result->trace) {
+    left_out += pass.num_left_out();
+    for (const v1::DraftTrace& run : pass.drafts()) {
+      for (const v1::DraftTokenTrace& draft : run.tokens()) {
+        ++counts[draft.outcome()];
+      }
+    }
+    for (const v1::ChoiceTrace& choice : pass.choices()) {
+      chosen.push_back(choice.token_id());
+      num_origins += choice.origin() == v1::TOKEN_ORIGIN_DRAFT ? 1 : 0;
+    }
+  }
+  const auto check = [result](int64_t told, int64_t counted, const char* what) {
+    if (told == counted) return;
+    absl::StrAppend(
+        &result->fault, what, ": traced ", told, ", counted ", counted, "; ");
+  };
+  check(left_out, 0, "left out");
+  check(counts[v1::DRAFT_OUTCOME_ACCEPTED],
+        stats.num_accepted_draft_tokens(),
+        "accepted");
+  check(num_origins, stats.num_accepted_draft_tokens(), "origins");
+  check(counts[v1::DRAFT_OUTCOME_ACCEPTED] +
+            counts[v1::DRAFT_OUTCOME_REJECTED] +
+            counts[v1::DRAFT_OUTCOME_DISCARDED],
+        stats.num_draft_tokens(),
+        "verified");
+  check(counts[v1::DRAFT_OUTCOME_OVERLAPPED],
+        stats.num_overlapped_tokens(),
+        "overlapped");
+  check(counts[v1::DRAFT_OUTCOME_STALE], stats.num_stale_tokens(), "stale");
+  check(
+      counts[v1::DRAFT_OUTCOME_TRIMMED], stats.num_trimmed_tokens(), "trimmed");
+  check(counts[v1::DRAFT_OUTCOME_UNUSED], stats.num_unused_tokens(), "unused");
+  if (chosen != result->token_ids) {
+    absl::StrAppend(&result->fault, "the trace chose other tokens; ");
+  }
+}
+
 }  // namespace
 
 GenerateResult CallGenerate(
@@ -149,6 +199,9 @@ std::vector<GenerateResult> CallGenerateChoices(
       ++num_finished[at];
       results[at].finished = response.finished();
       results[at].text += response.finished().text();
+      if (response.finished().has_trace()) {
+        results[at].trace.push_back(response.finished().trace());
+      }
     }
   }
   const absl::Status status = FromGrpcStatus(reader->Finish());
@@ -158,6 +211,7 @@ std::vector<GenerateResult> CallGenerateChoices(
       absl::StrAppend(&results[at].fault, "no finished; ");
     }
     if (num_finished[at] == 1) CheckFigures(&results[at]);
+    if (num_finished[at] == 1 && request.trace()) CheckTrace(&results[at]);
   }
   return results;
 }

@@ -26,6 +26,8 @@ struct GenerateResult {
   std::vector<v1::PositionLogprobs> prompt_logprobs;
   // Repeated, if asked for.
   std::string prompt_text;
+  // Of all passes, and of what was left at the end, if asked for.
+  std::vector<v1::PassTrace> trace;
   v1::GenerateFinished finished;
   // What was wrong with the order or the shape of the messages, or with the
   // acceptance figures; empty if nothing.

@@ -408,5 +408,44 @@ TEST_F(LogprobsServiceTest, AScoreThatDoesNotFitIsRefused) {
   EXPECT_EQ(harness.thread().num_sequences(), 0);
 }
 
+// A trace needs the logits of greedy passes too, and changes no token.
+TEST_F(LogprobsServiceTest, ATraceTellsOfDraftsAndChoices) {
+  const std::vector<int32_t> prompt = Prompt(20);
+  const std::vector<int32_t> next = engine_.Continue(prompt, 6);
+  v1::DecodeRequest open = OpenRequest(prompt, 6, /*patience_us=*/-1);
+  open.mutable_open()->set_trace(true);
+  DecodeClient client(harness_.stub());
+  ASSERT_TRUE(client.Send(open));
+  const int32_t wrong = next[1] == 6 ? 7 : 6;
+  ASSERT_TRUE(client.Send(ProposalRequest(20, 20, {next[0], wrong, 9})));
+  const auto response = client.Read();
+  ASSERT_TRUE(response.has_value());
+  const v1::DecodeTrace& trace = response->trace();
+  ASSERT_EQ(trace.drafts_size(), 3);
+  EXPECT_EQ(trace.num_received(), 3);
+  EXPECT_GE(trace.held_us(), 0);
+  const auto expect = [](const v1::TargetProbability& got, bool likeliest) {
+    EXPECT_EQ(got.probability(), likeliest ? 1 : 0);
+    EXPECT_NEAR(
+        got.logprob(),
+        static_cast<double>(likeliest ? LikeliestLogprob() : OtherLogprob()),
+        1e-5);
+  };
+  EXPECT_EQ(trace.drafts(0).outcome(), v1::DRAFT_OUTCOME_ACCEPTED);
+  EXPECT_EQ(trace.drafts(1).outcome(), v1::DRAFT_OUTCOME_REJECTED);
+  EXPECT_EQ(trace.drafts(2).outcome(), v1::DRAFT_OUTCOME_DISCARDED);
+  expect(trace.drafts(0).target(), true);
+  expect(trace.drafts(1).target(), false);
+  EXPECT_FALSE(trace.drafts(2).has_target());
+  ASSERT_EQ(trace.choices_size(), 2);
+  expect(trace.choices(0), true);
+  expect(trace.choices(1), true);
+  // Nothing to propose: the rest is decoded plainly.
+  ASSERT_TRUE(client.Send(TuneRequest(0, std::nullopt)));
+  client.Drain();
+  EXPECT_EQ(client.tokens(), next);
+  EXPECT_EQ(client.last().trace().choices_size(), 1);
+}
+
 }  // namespace
 }  // namespace specwire::verifier
