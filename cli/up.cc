@@ -76,6 +76,10 @@ void AddUpFlags(CLI::App* command, UpFlags* flags) {
                       options->metrics,
                       "HOST:PORT for the first node's /metrics; the others "
                       "take the ports after it");
+  command->add_flag("--metrics_vllm_aliases",
+                    options->metrics_vllm_aliases,
+                    "Repeat the metrics that vLLM has too under its names, in "
+                    "all processes");
   command->add_option("--model",
                       options->model,
                       "The target's file (default: SmolLM2-135M-Instruct in "

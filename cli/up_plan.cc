@@ -96,6 +96,9 @@ absl::Status AddNode(const UpOptions& options,
         MetricsAddress(*options.metrics, static_cast<int>(plan->nodes.size())));
     spec.arguments.insert(spec.arguments.end(), {"--metrics", address});
   }
+  if (options.metrics_vllm_aliases) {
+    spec.arguments.emplace_back("--metrics_vllm_aliases");
+  }
   AddTls(options.tls, &spec.arguments);
   spec.arguments.insert(spec.arguments.end(), specific.begin(), specific.end());
   plan->nodes.push_back(std::move(spec));
@@ -306,6 +309,9 @@ absl::StatusOr<UpPlan> MakeUpPlan(const UpOptions& asked,
     plan.has_http = true;
     plan.coordinator.arguments.insert(plan.coordinator.arguments.end(),
                                       {"--http", options.http});
+  }
+  if (options.metrics_vllm_aliases) {
+    plan.coordinator.arguments.emplace_back("--metrics_vllm_aliases");
   }
   SPECWIRE_RETURN_IF_ERROR(CheckSecurity(options));
   plan.tls = options.tls;

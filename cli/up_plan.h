@@ -36,6 +36,8 @@ struct UpOptions {
   // First of consecutive ports for the nodes' metrics; port 0 lets each node
   // choose. Absent: none.
   std::optional<std::string> metrics;
+  // For all processes.
+  bool metrics_vllm_aliases = false;
   // Empty: the default model where it can be found.
   std::string model;
   // Empty, for drafters that have a model: the project's own draft model, where

@@ -127,12 +127,26 @@ void Choice::OnDecoded(int32_t number, const v1::DecodeResponse& response) {
   // Only the first counts, whose wait is that in the queue.
   reply_.OnFirstStep(verifier_.opened + absl::Microseconds(timings.wait_us()),
                      response.cached_prompt_tokens());
+  CountWait(*commit, absl::Microseconds(timings.wait_us()));
   std::vector<Action> actions =
       machine_.OnCommit(*commit,
                         {.wait = absl::Microseconds(timings.wait_us()),
                          .verify = absl::Microseconds(timings.verify_us())});
   CountFigures();
   Perform(std::move(actions));
+}
+
+void Choice::CountWait(const Commit& commit, absl::Duration wait) {
+  // A shorter wait was not for this proposal.
+  if (draft_took_.has_value() && commit.num_proposed > 0 && !commit.local &&
+      wait >= *draft_took_) {
+    context_.metrics->draft_duration->Observe(
+        absl::ToDoubleSeconds(*draft_took_));
+    context_.metrics->network_duration->Observe(
+        absl::ToDoubleSeconds(wait - *draft_took_));
+  }
+  committed_at_ = absl::Now();
+  draft_took_.reset();
 }
 
 void Choice::OnPromptLogprobs(const v1::PromptLogprobs& logprobs) {
@@ -300,12 +314,13 @@ void Choice::OnDrafted(int32_t source, const v1::DraftResponse& response) {
   const Proposal proposal = ParseProposal(response, source);
   if (proposal.source == drafter_.source && !proposal.tokens.empty() &&
       proposer_node_ != drafter_.node.identity.name) {
+    // What has not been counted is the former one's.
+    CountFigures();
     proposer_node_ = drafter_.node.identity.name;
     pair_.reset();
   }
-  std::vector<Action> actions = machine_.OnProposal(proposal);
-  CountFigures();
-  Perform(std::move(actions));
+  // Counted with the next commit, or at the end.
+  Perform(machine_.OnProposal(proposal));
 }
 
 void Choice::OnDraftClosed(int32_t source, const absl::Status& status) {

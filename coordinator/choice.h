@@ -164,6 +164,8 @@ class Choice final {
   // Cancels the verifier's stream and remembers why.
   void DropVerifier(const absl::Status& status);
   void LoseVerifier(const absl::Status& status);
+  // Of a step that waited for a proposal, where the time has gone.
+  void CountWait(const Commit& commit, absl::Duration wait);
   // What has come to the machine's figures goes to the metrics.
   void CountFigures();
   // Has the timer go off when the debt is due, or earlier.
@@ -206,6 +208,10 @@ class Choice final {
   // Of the machine's figures, what the metrics have been told; the lists are
   // not kept.
   SpeculationFigures counted_;
+  // When the verifier's last commit came; from then until a proposal was passed
+  // on.
+  std::optional<absl::Time> committed_at_;
+  std::optional<absl::Duration> draft_took_;
 
   // The latest; a new one makes those before it void. The timer is set anew
   // only when it has gone off, not for each.

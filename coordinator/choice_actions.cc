@@ -24,8 +24,10 @@ constexpr int kMaxBacklog = 4096;
 // Messages that wait for a node: a drafter's flood limit, and tunes.
 constexpr size_t kMaxQueuedMessages = 4096;
 
-ClientStreamOptions NodeStreamOptions(absl::Time deadline) {
+ClientStreamOptions NodeStreamOptions(absl::Time deadline,
+                                      Counter* sent_bytes) {
   ClientStreamOptions options;
+  options.limits.sent_bytes = sent_bytes;
   options.limits.max_queued_messages = kMaxQueuedMessages;
   options.deadline = deadline;
   return options;
@@ -168,10 +170,13 @@ void Choice::Do(const OpenVerifier& open) {
   if (verifier_number_ > 1 && !absl::IsResourceExhausted(last_loss_)) {
     context_.metrics->OnMigration(last_loss_);
   }
+  // What has not been counted is the former one's.
+  CountFigures();
   verifier_name_ = verifier_.node.identity.name;
   if (trace_.has_value()) trace_->SetVerifier(verifier_name_);
   pair_.reset();
   local_pair_.reset();
+  committed_at_.reset();
   auto handler = std::make_shared<NodeHandler<v1::DecodeResponse>>(
       this,
       verifier_.number,
@@ -180,7 +185,7 @@ void Choice::Do(const OpenVerifier& open) {
       &Choice::OnDecoded,
       &Choice::OnDecodeClosed);
   verifier_.sender = StartClientStream<v1::DecodeRequest, v1::DecodeResponse>(
-      NodeStreamOptions(context_.deadline),
+      NodeStreamOptions(context_.deadline, environment_.metrics->decode_bytes),
       std::move(handler),
       [&link](grpc::ClientContext* context, auto* reactor) {
         link->verifier.async()->Decode(context, reactor);
@@ -197,6 +202,10 @@ void Choice::Do(const SendProposal& send) {
   if (drafter_.source == send.proposal.source &&
       !send.proposal.tokens.empty()) {
     proposer_ = drafter_.node.drafter->name;
+  }
+  if (committed_at_.has_value() && !draft_took_.has_value() &&
+      !send.proposal.tokens.empty()) {
+    draft_took_ = absl::Now() - *committed_at_;
   }
   SendToVerifier(MakeProposal(send.proposal));
 }
@@ -243,7 +252,7 @@ bool Choice::OpenDraftNode(const OpenDrafter& open) {
                                                        &Choice::OnDrafted,
                                                        &Choice::OnDraftClosed);
   drafter_.sender = StartClientStream<v1::DraftRequest, v1::DraftResponse>(
-      NodeStreamOptions(context_.deadline),
+      NodeStreamOptions(context_.deadline, environment_.metrics->draft_bytes),
       std::move(handler),
       [&link](grpc::ClientContext* context, auto* reactor) {
         link->drafter.async()->Draft(context, reactor);
@@ -317,6 +326,7 @@ void Choice::Do(const EmitTokens& emit) {
 
 void Choice::Do(const FinishRequest& finish) {
   CountFigures();
+  reply_.CountEnd();
   ended_ = true;
   const std::optional<SpeculationEstimates> estimates = machine_.estimates();
   if (estimates.has_value()) {

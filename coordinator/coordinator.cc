@@ -10,6 +10,7 @@
 #include "common/base/logging.h"
 #include "common/base/status_macros.h"
 #include "common/metrics/names.h"
+#include "common/metrics/process_metrics.h"
 #include "common/rpc/credentials.h"
 #include "coordinator/access.h"
 #include "nlohmann/json.hpp"
@@ -48,6 +49,8 @@ Coordinator::Coordinator(const CoordinatorOptions& options)
       &catalog_,
       MembershipEvents{
           .drafters_gained = [this] { generation_->OnDrafterAvailable(); },
+          .model_gained =
+              [this](const std::string& name) { metrics_.ForModel(name); },
           .node_suspect =
               [this](const std::string& node_id, const absl::Status& why) {
                 generation_->OnNodeSuspect(node_id, why);
@@ -63,7 +66,9 @@ Coordinator::Coordinator(const CoordinatorOptions& options)
       std::make_unique<GenerationService>(options_, environment, &catalog_);
   cluster_ = std::make_unique<ClusterService>(
       options_, &registry_, &metrics_registry_, &metrics_, membership_.get());
+  if (options_.metrics_vllm_aliases) metrics_registry_.RepeatForVllm();
   AddBuildInfo(&metrics_registry_);
+  AddProcessMetrics(&metrics_registry_);
   AddNodeGauges();
   CheckStalls();
 }

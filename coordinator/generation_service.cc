@@ -61,6 +61,9 @@ GenerationService::~GenerationService() = default;
 grpc::ServerWriteReactor<v1::GenerateResponse>* GenerationService::Generate(
     grpc::CallbackServerContext* context, const v1::GenerateRequest* request) {
   StreamLimits limits;
+  limits.sent_bytes = environment_.metrics->generate_response_bytes;
+  environment_.metrics->generate_request_bytes->Increment(
+      static_cast<double>(request->ByteSizeLong()));
   // Credit keeps a session below; one message tells at least one token.
   const size_t num_choices =
       static_cast<size_t>(std::clamp(request->n(), 1, kMaxChoices));

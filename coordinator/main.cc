@@ -69,6 +69,7 @@ void AddFlags(CLI::App* app, Flags* flags) {
   app->add_option("--http",
                   options->http,
                   "HOST:PORT for HTTP /health and /metrics (default: none)");
+  AddAliasesFlag(app, &options->metrics_vllm_aliases);
   add("--run_length",
       &options->speculation.run_length,
       "draft tokens in one proposal, unless a request says otherwise");

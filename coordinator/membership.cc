@@ -266,6 +266,7 @@ absl::Status Membership::ProbeVerifier(const NodeInfo& node,
     SPECWIRE_RETURN_IF_ERROR(FromGrpcStatus(reader->Finish()));
     SPECWIRE_ASSIGN_OR_RETURN(TokenizerModel model, ParseTokenizer(tokenizer));
     SPECWIRE_RETURN_IF_ERROR(catalog_->Add(info, std::move(model)));
+    if (events_.model_gained) events_.model_gained(info.model.name);
   } else {
     // The rest is known.
     context.get()->TryCancel();

@@ -25,6 +25,8 @@ namespace specwire::coordinator {
 struct MembershipEvents {
   // A draft node has begun to take work.
   std::function<void()> drafters_gained;
+  // A model is served that was not before.
+  std::function<void(const std::string& name)> model_gained;
   // A node does not answer, or gets nowhere: what runs on it goes on elsewhere.
   std::function<void(const std::string& node_id, const absl::Status& why)>
       node_suspect;

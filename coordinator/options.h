@@ -27,6 +27,8 @@ struct CoordinatorOptions {
   std::string listen = "127.0.0.1:7070";
   // HOST:PORT for /health and /metrics; empty: not served.
   std::string http;
+  // Metrics that vLLM has too are told under its names as well.
+  bool metrics_vllm_aliases = false;
   // Serves gRPC reflection.
   bool reflection = true;
   ServerSecurity security;

@@ -80,6 +80,10 @@ v1::GenerateResponse Reply::Delta(const EmitTokens& emit, absl::Time now) {
     first_token_ = std::max(now, arrival_);
     metrics_->time_to_first_token->Observe(
         absl::ToDoubleSeconds(first_token_ - arrival_));
+    if (first_step_.has_value()) {
+      metrics_->prefill_time->Observe(
+          absl::ToDoubleSeconds(NotNegative(first_token_ - *first_step_)));
+    }
     last_token_ = first_token_;
   } else {
     const absl::Duration step = NotNegative(now - last_token_);
@@ -90,6 +94,13 @@ v1::GenerateResponse Reply::Delta(const EmitTokens& emit, absl::Time now) {
   num_told_ += count;
   metrics_->generation_tokens->Increment(count);
   return response;
+}
+
+void Reply::CountEnd() {
+  metrics_->request_generation_tokens->Observe(num_told_);
+  if (num_told_ == 0) return;
+  metrics_->decode_time->Observe(
+      absl::ToDoubleSeconds(last_token_ - first_token_));
 }
 
 v1::GenerateResponse Reply::Finished(const FinishRequest& finish,

@@ -42,6 +42,9 @@ class Reply {
                                 const SpeculationFigures& figures,
                                 const std::string& drafter);
 
+  // Tells the metrics that the choice has ended, well or not.
+  void CountEnd();
+
   // Completion tokens told so far, resumed ones included.
   int num_tokens() const { return num_resumed_ + num_told_; }
 

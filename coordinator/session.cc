@@ -93,12 +93,14 @@ void Session::Start(absl::StatusOr<CheckedRequest> request) {
     return;
   }
   request_ = *std::move(request);
-  environment_.metrics->waiting->Add(-1);
-  environment_.metrics->running->Add(1);
   model_metrics_ =
       environment_.metrics->ForModel(request_->model->info.model.name);
-  model_metrics_->prompt_tokens->Increment(
-      static_cast<double>(request_->params.prompt.size()));
+  environment_.metrics->waiting->Add(-1);
+  model_metrics_->running->Add(1);
+  const auto prompt_tokens =
+      static_cast<double>(request_->params.prompt.size());
+  model_metrics_->prompt_tokens->Increment(prompt_tokens);
+  model_metrics_->request_prompt_tokens->Observe(prompt_tokens);
   NoteUntaken({});
   v1::GenerateResponse started = MakeStarted(*request_);
   started.mutable_started()->set_synthetic(IsSynthetic());
@@ -188,11 +190,12 @@ void Session::End(const absl::Status& status,
     choice->Abort(status.ok() ? absl::CancelledError("the request has ended")
                               : status);
   }
-  (request_.has_value() ? environment_.metrics->running
-                        : environment_.metrics->waiting)
+  (model_metrics_ != nullptr ? model_metrics_->running
+                             : environment_.metrics->waiting)
       ->Add(-1);
   if (!status.ok()) {
-    environment_.metrics->OnFailure(status);
+    environment_.metrics->OnFailure(
+        status, model_metrics_ == nullptr ? "" : model_metrics_->model_name());
   } else if (last.has_value()) {
     model_metrics_->OnSuccess(
         ReasonOf(*last),

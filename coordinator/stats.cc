@@ -93,6 +93,8 @@ int32_t ToInt32(int64_t value) {
 void AddNamed(const std::map<std::string, int64_t>& counts,
               google::protobuf::RepeatedPtrField<v1::NamedCount>* out) {
   for (const auto& [name, count] : counts) {
+    // Some series are there before anything has happened.
+    if (count == 0) continue;
     v1::NamedCount* named = out->Add();
     named->set_name(name);
     named->set_count(count);

@@ -11,6 +11,8 @@
 #include "common/base/logging.h"
 #include "common/base/status_macros.h"
 #include "common/metrics/names.h"
+#include "common/metrics/process_metrics.h"
+#include "common/metrics/rpc_bytes.h"
 #include "common/model/engine_names.h"
 #include "common/rpc/node_main.h"
 #include "draft_node/draft_time.h"
@@ -109,8 +111,11 @@ absl::Status Serve(const Flags& flags, const NodeOptions& options) {
                ", nanoseconds per draft token ",
                draft_token_ns);
 
-  MetricsRegistry registry(MetricLabels{{metric::kNodeRole, "draft"}});
+  MetricsRegistry registry(
+      {{metric::kNodeRole, "draft"}, {metric::kModelName, drafter->name()}});
+  if (options.metrics_vllm_aliases) registry.RepeatForVllm();
   AddBuildInfo(&registry);
+  AddProcessMetrics(&registry);
   DrafterThread thread(
       drafter.get(), {.max_num_sequences = flags.max_num_sequences}, &registry);
   registry.AddCallbackGauge(
@@ -118,7 +123,10 @@ absl::Status Serve(const Flags& flags, const NodeOptions& options) {
         return thread.num_sequences();
       });
   AddKvCacheGauge(drafter.get(), &registry);
-  DraftServiceImpl service(*drafter, &thread, draft_token_ns);
+  DraftServiceImpl service(*drafter,
+                           &thread,
+                           draft_token_ns,
+                           AddRpcBytes(&registry, "Draft", metric::kResponse));
   thread.Start();
 
   NodeParts parts;

@@ -64,8 +64,9 @@ absl::StatusOr<DraftEvent> ParseRequest(
 
 DraftServiceImpl::DraftServiceImpl(const Drafter& drafter,
                                    DrafterThread* thread,
-                                   int64_t draft_token_ns)
-    : thread_(thread) {
+                                   int64_t draft_token_ns,
+                                   Counter* sent_bytes)
+    : thread_(thread), sent_bytes_(sent_bytes) {
   drafter_.set_drafter(drafter.name());
   drafter_.set_vocabulary_fingerprint(drafter.vocabulary_fingerprint());
   drafter_.set_model_digest(drafter.model_digest());
@@ -88,8 +89,10 @@ grpc::ServerUnaryReactor* DraftServiceImpl::GetDrafter(
 grpc::ServerBidiReactor<v1::DraftRequest, v1::DraftResponse>*
 DraftServiceImpl::Draft(grpc::CallbackServerContext* context) {
   using Stream = WorkerStream<v1::DraftRequest, v1::DraftResponse, DraftEvent>;
+  StreamLimits limits;
+  limits.sent_bytes = sent_bytes_;
   return StartServerStream<v1::DraftRequest, v1::DraftResponse>(
-      context, StreamLimits(), [this](const auto& sender) {
+      context, limits, [this](const auto& sender) {
         return std::make_shared<Stream>(
             thread_->worker(),
             sender,

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "common/drafting/drafter.h"
+#include "common/metrics/metrics.h"
 #include "common/rpc/stream_watch.h"
 #include "draft_node/drafter_thread.h"
 #include "specwire/v1/draft.grpc.pb.h"
@@ -16,10 +17,12 @@ namespace specwire::draft {
 // Lifetime: the drafter thread must outlive it, and it the server.
 class DraftServiceImpl final : public v1::DraftService::CallbackService {
  public:
-  // `draft_token_ns`: as GetDrafterResponse says.
+  // `draft_token_ns`: as GetDrafterResponse says. `sent_bytes` counts Draft's
+  // messages.
   DraftServiceImpl(const Drafter& drafter,
                    DrafterThread* thread,
-                   int64_t draft_token_ns = 0);
+                   int64_t draft_token_ns = 0,
+                   Counter* sent_bytes = nullptr);
 
   grpc::ServerUnaryReactor* GetDrafter(
       grpc::CallbackServerContext* context,
@@ -32,6 +35,7 @@ class DraftServiceImpl final : public v1::DraftService::CallbackService {
   // GetDrafter's answer.
   v1::GetDrafterResponse drafter_;
   DrafterThread* const thread_;
+  Counter* const sent_bytes_;
   StreamWatch watch_;
 };
 

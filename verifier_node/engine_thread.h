@@ -268,6 +268,8 @@ class EngineThread final : private StreamWorker<DecodeEvent>::Client {
   ServiceEstimate service_estimate_;
   PassCost pass_cost_;
   Slowdown slowdown_;
+  // Of the present pass, the time in which tokens were decided.
+  absl::Duration accept_time_;
   // Tokens, steps, passes and their seconds, lately; passes that read prompts
   // are left out.
   struct {

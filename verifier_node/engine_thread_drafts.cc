@@ -45,7 +45,9 @@ bool EngineThread::DraftLocally(absl::Span<EngineSequence* const> ready,
     if (tasks[i].run.tokens.empty()) continue;
     drafting[i]->decoding->verify.SetLocalDraft(std::move(tasks[i].run));
   }
-  lately_.seconds += absl::ToDoubleSeconds(clock_->Now() - start);
+  const absl::Duration duration = clock_->Now() - start;
+  lately_.seconds += absl::ToDoubleSeconds(duration);
+  metrics_->OnLocalDraft(duration);
   return true;
 }
 

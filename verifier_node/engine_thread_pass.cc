@@ -154,6 +154,7 @@ std::vector<EngineThread::PassRun> EngineThread::PlanNextPass(
 void EngineThread::RunPass(absl::Span<PassRun> runs) {
   const absl::Time start = clock_->Now();
   ++num_passes_;
+  accept_time_ = absl::ZeroDuration();
   PassShape shape;
   for (PassRun& run : runs) {
     Prepare(&run);
@@ -249,6 +250,7 @@ absl::Status EngineThread::Compute(absl::Span<PassRun> runs) {
   }
   SPECWIRE_ASSIGN_OR_RETURN(absl::Span<const float> logits, Forward(forward));
   const bool complete = logits.size() == wanted;
+  const absl::Time computed = clock_->Now();
   for (PassRun& run : runs) {
     if (!complete) {
       run.status = absl::InternalError(absl::StrCat("the engine computed ",
@@ -262,6 +264,7 @@ absl::Status EngineThread::Compute(absl::Span<PassRun> runs) {
     run.status = Decide(logits.first(size), &run);
     logits.remove_prefix(size);
   }
+  accept_time_ += clock_->Now() - computed;
   return absl::OkStatus();
 }
 
@@ -350,7 +353,8 @@ void EngineThread::CountPass(absl::Span<PassRun> runs,
     metrics_->OnStep(run.commit);
     CountUnverified(run.sequence->decoding.get());
   }
-  metrics_->OnPass(static_cast<int>(runs.size()), steps, duration);
+  metrics_->OnPass(
+      static_cast<int>(runs.size()), steps, duration, accept_time_);
 }
 
 void EngineThread::MarkPrefilled(int num_tokens, Decoding* decoding) {

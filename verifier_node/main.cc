@@ -20,6 +20,8 @@
 #include "common/drafting/drafter_names.h"
 #include "common/drafting/synthetic.h"
 #include "common/metrics/names.h"
+#include "common/metrics/process_metrics.h"
+#include "common/metrics/rpc_bytes.h"
 #include "common/model/engine.h"
 #include "common/model/engine_names.h"
 #include "common/model/thread_pool.h"
@@ -327,7 +329,9 @@ absl::Status Serve(const Flags& flags, const NodeOptions& options) {
 
   MetricsRegistry registry(
       {{metric::kNodeRole, "verifier"}, {metric::kModelName, model.name}});
+  if (options.metrics_vllm_aliases) registry.RepeatForVllm();
   AddBuildInfo(&registry);
+  AddProcessMetrics(&registry);
   VerifierMetrics metrics(&registry);
   EngineThread thread(engine.get(),
                       {.max_num_sequences = flags.max_num_sequences,
@@ -341,7 +345,11 @@ absl::Status Serve(const Flags& flags, const NodeOptions& options) {
   AddKvCacheGauge(engine.get(), &registry);
   SPECWIRE_ASSIGN_OR_RETURN(
       const std::unique_ptr<VerifierServiceImpl> service,
-      VerifierServiceImpl::Create(*engine, costs, &thread));
+      VerifierServiceImpl::Create(
+          *engine,
+          costs,
+          &thread,
+          AddRpcBytes(&registry, "Decode", metric::kResponse)));
   std::unique_ptr<InspectServiceImpl> inspect;
   if (flags.inspect) {
     SPECWIRE_ASSIGN_OR_RETURN(inspect,

@@ -171,7 +171,8 @@ std::vector<v1::GetModelResponse> ModelMessages(
 absl::StatusOr<std::unique_ptr<VerifierServiceImpl>>
 VerifierServiceImpl::Create(const Engine& engine,
                             absl::Span<const StepCost> step_costs,
-                            EngineThread* thread) {
+                            EngineThread* thread,
+                            Counter* sent_bytes) {
   SPECWIRE_ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer,
                             Tokenizer::Create(engine.tokenizer_model()));
   v1::ModelDescription model = ToProto(engine.info(),
@@ -184,16 +185,19 @@ VerifierServiceImpl::Create(const Engine& engine,
       engine.info(),
       ModelMessages(
           model, step_costs, SerializeTokenizer(engine.tokenizer_model())),
-      thread));
+      thread,
+      sent_bytes));
 }
 
 VerifierServiceImpl::VerifierServiceImpl(
     const ModelInfo& model,
     std::vector<v1::GetModelResponse> model_messages,
-    EngineThread* thread)
+    EngineThread* thread,
+    Counter* sent_bytes)
     : model_(model),
       model_messages_(std::move(model_messages)),
-      thread_(thread) {}
+      thread_(thread),
+      sent_bytes_(sent_bytes) {}
 
 grpc::ServerWriteReactor<v1::GetModelResponse>* VerifierServiceImpl::GetModel(
     grpc::CallbackServerContext* context,
@@ -217,9 +221,11 @@ grpc::ServerBidiReactor<v1::DecodeRequest, v1::DecodeResponse>*
 VerifierServiceImpl::Decode(grpc::CallbackServerContext* context) {
   using Stream =
       WorkerStream<v1::DecodeRequest, v1::DecodeResponse, DecodeEvent>;
+  StreamLimits limits = LimitsFor(model_);
+  limits.sent_bytes = sent_bytes_;
   return StartServerStream<v1::DecodeRequest, v1::DecodeResponse>(
       context,
-      LimitsFor(model_),
+      limits,
       [this, deadline = DeadlineOf(*context)](const auto& sender) {
         return std::make_shared<Stream>(
             thread_->worker(),

@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "common/metrics/metrics.h"
 #include "common/model/engine.h"
 #include "common/rpc/stream_watch.h"
 #include "specwire/v1/verifier.grpc.pb.h"
@@ -22,10 +23,12 @@ namespace specwire::verifier {
 class VerifierServiceImpl final : public v1::VerifierService::CallbackService {
  public:
   // INVALID_ARGUMENT if the engine's tokenizer is not one that we implement.
+  // `sent_bytes` counts Decode's messages.
   static absl::StatusOr<std::unique_ptr<VerifierServiceImpl>> Create(
       const Engine& engine,
       absl::Span<const StepCost> step_costs,
-      EngineThread* thread);
+      EngineThread* thread,
+      Counter* sent_bytes = nullptr);
 
   grpc::ServerWriteReactor<v1::GetModelResponse>* GetModel(
       grpc::CallbackServerContext* context,
@@ -43,12 +46,14 @@ class VerifierServiceImpl final : public v1::VerifierService::CallbackService {
  private:
   VerifierServiceImpl(const ModelInfo& model,
                       std::vector<v1::GetModelResponse> model_messages,
-                      EngineThread* thread);
+                      EngineThread* thread,
+                      Counter* sent_bytes);
 
   const ModelInfo model_;
   // GetModel's answer.
   const std::vector<v1::GetModelResponse> model_messages_;
   EngineThread* const thread_;
+  Counter* const sent_bytes_;
   // Of Decode streams.
   StreamWatch watch_;
 };

@@ -64,14 +64,24 @@ VerifierMetrics::VerifierMetrics(MetricsRegistry* registry)
                                          "Sequences in a pass.",
                                          metric::kBatchSizeBuckets)),
       prefill_duration_(Duration(registry, "prefill")),
-      verify_duration_(Duration(registry, "verify")) {}
+      verify_duration_(Duration(registry, "verify")),
+      accept_duration_(Duration(registry, "accept")) {}
 
 void VerifierMetrics::OnPass(int num_sequences,
                              bool steps,
-                             absl::Duration duration) {
+                             absl::Duration duration,
+                             absl::Duration accept) {
   (steps ? verify_duration_ : prefill_duration_)
       ->Observe(absl::ToDoubleSeconds(duration));
   batch_size_->Observe(num_sequences);
+  if (steps) accept_duration_->Observe(absl::ToDoubleSeconds(accept));
+}
+
+void VerifierMetrics::OnLocalDraft(absl::Duration duration) {
+  if (draft_duration_ == nullptr) {
+    draft_duration_ = Duration(registry_, "draft");
+  }
+  draft_duration_->Observe(absl::ToDoubleSeconds(duration));
 }
 
 void VerifierMetrics::OnPrefill(int num_rows) {

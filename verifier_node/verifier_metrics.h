@@ -20,7 +20,13 @@ class VerifierMetrics {
 
   // A pass with a part for each of so many sequences; `steps` if one of them
   // decided tokens in it.
-  void OnPass(int num_sequences, bool steps, absl::Duration duration);
+  // `accept` is the part of its time in which tokens were decided.
+  void OnPass(int num_sequences,
+              bool steps,
+              absl::Duration duration,
+              absl::Duration accept);
+  // The verifier's own drafter has worked for so long.
+  void OnLocalDraft(absl::Duration duration);
   // Rows of a prompt in a pass.
   void OnPrefill(int num_rows);
   // A sequence's prompt, and what was generated of it elsewhere, is computed.
@@ -57,6 +63,9 @@ class VerifierMetrics {
   Histogram* const batch_size_;
   Histogram* const prefill_duration_;
   Histogram* const verify_duration_;
+  Histogram* const accept_duration_;
+  // Made when the verifier's own drafter first works.
+  Histogram* draft_duration_ = nullptr;
   // By position in the pass; a position's is made when it is first needed.
   std::vector<Counter*> accepted_at_;
 };

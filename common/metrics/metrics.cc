@@ -6,6 +6,7 @@
 
 #include "common/base/mutex.h"
 #include "common/metrics/names.h"
+#include "common/metrics/vllm_aliases.h"
 #include "prometheus/counter.h"
 #include "prometheus/family.h"
 #include "prometheus/gauge.h"
@@ -52,8 +53,10 @@ class PrometheusHistogram final : public Histogram {
   prometheus::Histogram* const histogram_;
 };
 
-struct CallbackGauge {
-  prometheus::Gauge* gauge;
+// One of the two is set.
+struct Callback {
+  prometheus::Gauge* gauge = nullptr;
+  prometheus::Counter* counter = nullptr;
   std::function<double()> read;
 };
 
@@ -69,6 +72,17 @@ struct MetricsRegistry::Impl {
     std::unique_ptr<Base>& wrapper = (*wrappers)[series];
     if (wrapper == nullptr) wrapper = std::make_unique<Wrapper>(series);
     return wrapper.get();
+  }
+
+  prometheus::Counter* FindCounter(absl::string_view name,
+                                   absl::string_view help,
+                                   const MetricLabels& labels) {
+    return &prometheus::BuildCounter()
+                .Name(std::string(name))
+                .Help(std::string(help))
+                .Labels(common_labels)
+                .Register(registry)
+                .Add(labels);
   }
 
   prometheus::Gauge* FindGauge(absl::string_view name,
@@ -88,7 +102,7 @@ struct MetricsRegistry::Impl {
   std::map<const void*, std::unique_ptr<Counter>> counters;
   std::map<const void*, std::unique_ptr<Gauge>> gauges;
   std::map<const void*, std::unique_ptr<Histogram>> histograms;
-  std::vector<CallbackGauge> callbacks ABSL_GUARDED_BY(mutex);
+  std::vector<Callback> callbacks ABSL_GUARDED_BY(mutex);
 };
 
 MetricsRegistry::MetricsRegistry(MetricLabels common_labels)
@@ -101,13 +115,8 @@ MetricsRegistry::~MetricsRegistry() = default;
 Counter* MetricsRegistry::AddCounter(absl::string_view name,
                                      absl::string_view help,
                                      const MetricLabels& labels) {
-  prometheus::Counter& counter = prometheus::BuildCounter()
-                                     .Name(std::string(name))
-                                     .Help(std::string(help))
-                                     .Labels(impl_->common_labels)
-                                     .Register(impl_->registry)
-                                     .Add(labels);
-  return impl_->Wrap<PrometheusCounter>(&impl_->counters, &counter);
+  return impl_->Wrap<PrometheusCounter>(&impl_->counters,
+                                        impl_->FindCounter(name, help, labels));
 }
 
 Gauge* MetricsRegistry::AddGauge(absl::string_view name,
@@ -123,7 +132,16 @@ void MetricsRegistry::AddCallbackGauge(absl::string_view name,
                                        std::function<double()> read) {
   prometheus::Gauge* gauge = impl_->FindGauge(name, help, labels);
   MutexLock lock(&impl_->mutex);
-  impl_->callbacks.push_back({gauge, std::move(read)});
+  impl_->callbacks.push_back({.gauge = gauge, .read = std::move(read)});
+}
+
+void MetricsRegistry::AddCallbackCounter(absl::string_view name,
+                                         absl::string_view help,
+                                         const MetricLabels& labels,
+                                         std::function<double()> read) {
+  prometheus::Counter* counter = impl_->FindCounter(name, help, labels);
+  MutexLock lock(&impl_->mutex);
+  impl_->callbacks.push_back({.counter = counter, .read = std::move(read)});
 }
 
 Histogram* MetricsRegistry::AddHistogram(absl::string_view name,
@@ -157,17 +175,27 @@ std::vector<CounterValue> MetricsRegistry::ReadCounters() const {
 }
 
 std::string MetricsRegistry::Expose() const {
-  std::vector<CallbackGauge> callbacks;
+  std::vector<Callback> callbacks;
   {
     MutexLock lock(&impl_->mutex);
     callbacks = impl_->callbacks;
   }
-  for (const CallbackGauge& callback : callbacks) {
-    callback.gauge->Set(callback.read());
+  for (const Callback& callback : callbacks) {
+    const double value = callback.read();
+    if (callback.gauge != nullptr) {
+      callback.gauge->Set(value);
+      continue;
+    }
+    // Others may read the metrics at the same time.
+    MutexLock lock(&impl_->mutex);
+    const double more = value - callback.counter->Value();
+    if (more > 0) callback.counter->Increment(more);
   }
+  std::vector<prometheus::MetricFamily> families = impl_->registry.Collect();
+  if (repeat_for_vllm_) AppendVllmAliases(&families);
   const prometheus::TextSerializer serializer;
   return static_cast<const prometheus::Serializer&>(serializer)
-      .Serialize(impl_->registry.Collect());
+      .Serialize(families);
 }
 
 void AddBuildInfo(MetricsRegistry* registry) {

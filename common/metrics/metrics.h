@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <map>
 #include <memory>
@@ -71,18 +72,26 @@ class MetricsRegistry {
   Gauge* AddGauge(absl::string_view name,
                   absl::string_view help,
                   const MetricLabels& labels = {});
-  // A gauge that is asked for when the metrics are read. `read` is called
-  // without any lock, from the thread that reads the metrics, for as long as
-  // they are read.
+  // A gauge, or a counter, that is asked for when the metrics are read. `read`
+  // is called without any lock, from the thread that reads the metrics, for as
+  // long as they are read. A counter keeps the largest value that was read.
   void AddCallbackGauge(absl::string_view name,
                         absl::string_view help,
                         const MetricLabels& labels,
                         std::function<double()> read);
+  void AddCallbackCounter(absl::string_view name,
+                          absl::string_view help,
+                          const MetricLabels& labels,
+                          std::function<double()> read);
   // `buckets` are ascending upper bounds.
   Histogram* AddHistogram(absl::string_view name,
                           absl::string_view help,
                           absl::Span<const double> buckets,
                           const MetricLabels& labels = {});
+
+  // Expose() tells those that vLLM has too a second time, under its names
+  // (vllm_aliases.h).
+  void RepeatForVllm() { repeat_for_vllm_ = true; }
 
   // All counters: what Expose() tells of them.
   std::vector<CounterValue> ReadCounters() const;
@@ -92,6 +101,7 @@ class MetricsRegistry {
  private:
   struct Impl;
   const std::unique_ptr<Impl> impl_;
+  std::atomic<bool> repeat_for_vllm_ = false;
 };
 
 // Adds the constant gauge that tells the program's version.

@@ -50,6 +50,10 @@ inline constexpr char kPrefixCacheHits[] = "specwire_prefix_cache_hits_total";
 // kStepDuration; one with rows of prompts and of steps counts as verify.
 inline constexpr char kNumRows[] = "specwire_engine_rows_total";
 
+// Counter, by labels kMethod and kDirection (kRequest, kResponse): payload of
+// the messages that were sent for one streaming method.
+inline constexpr char kRpcBytes[] = "specwire_rpc_bytes_total";
+
 // Gauges.
 inline constexpr char kNumRequestsRunning[] = "specwire_num_requests_running";
 inline constexpr char kNumRequestsWaiting[] = "specwire_num_requests_waiting";
@@ -70,11 +74,29 @@ inline constexpr char kE2eRequestLatency[] =
     "specwire_e2e_request_latency_seconds";
 inline constexpr char kRequestQueueTime[] =
     "specwire_request_queue_time_seconds";
+// From the first step to the first token, and from there to the last.
+inline constexpr char kRequestPrefillTime[] =
+    "specwire_request_prefill_time_seconds";
+inline constexpr char kRequestDecodeTime[] =
+    "specwire_request_decode_time_seconds";
 // By label kStage: prefill, draft, network, verify, accept.
 inline constexpr char kStepDuration[] = "specwire_step_duration_seconds";
 // Histograms of sequences in a pass, of a verifier's and of a drafter's model.
 inline constexpr char kVerifyBatchSize[] = "specwire_verify_batch_size";
 inline constexpr char kDraftBatchSize[] = "specwire_draft_batch_size";
+// Histograms of tokens in a request's prompt, and of those that were generated
+// for a choice.
+inline constexpr char kRequestPromptTokens[] = "specwire_request_prompt_tokens";
+inline constexpr char kRequestGenerationTokens[] =
+    "specwire_request_generation_tokens";
+
+// Of every process, under the names that everybody uses.
+inline constexpr char kProcessStartTime[] = "process_start_time_seconds";
+inline constexpr char kProcessCpu[] = "process_cpu_seconds_total";
+inline constexpr char kProcessResidentMemory[] =
+    "process_resident_memory_bytes";
+inline constexpr char kProcessOpenFds[] = "process_open_fds";
+inline constexpr char kProcessMaxFds[] = "process_max_fds";
 
 // Label names.
 inline constexpr char kModelName[] = "model_name";
@@ -88,6 +110,14 @@ inline constexpr char kStage[] = "stage";
 inline constexpr char kRole[] = "role";
 inline constexpr char kState[] = "state";
 inline constexpr char kVersion[] = "version";
+inline constexpr char kMethod[] = "method";
+inline constexpr char kDirection[] = "direction";
+// Values of kDirection.
+inline constexpr char kRequest[] = "request";
+inline constexpr char kResponse[] = "response";
+// A name that peers give stands in a label only while there are few of them;
+// all others together are this.
+inline constexpr char kOther[] = "other";
 
 // Upper bounds of buckets. Those of the time to the first token are vLLM's; the
 // others are ours, finer where a small model on a CPU lives.
@@ -118,5 +148,22 @@ inline constexpr double kStepDurationBuckets[] = {0.00005,
                                                   5};
 inline constexpr double kBatchSizeBuckets[] = {
     1, 2, 4, 8, 16, 32, 64, 128, 256, 512};
+
+inline constexpr double kTokensBuckets[] = {1,
+                                            2,
+                                            5,
+                                            10,
+                                            20,
+                                            50,
+                                            100,
+                                            200,
+                                            500,
+                                            1000,
+                                            2000,
+                                            5000,
+                                            10000,
+                                            20000,
+                                            50000,
+                                            100000};
 
 }  // namespace specwire::metric

@@ -4,6 +4,7 @@
 #include <cstddef>
 
 #include "absl/time/time.h"
+#include "common/metrics/metrics.h"
 
 namespace specwire {
 
@@ -39,10 +40,12 @@ inline constexpr absl::Duration kCertificateRefresh = absl::Seconds(2);
 // Pings that come faster than this count as strikes.
 inline constexpr absl::Duration kServerMinPingInterval = absl::Seconds(1);
 
-// Bounds of one stream's outgoing queue.
+// Bounds of one stream's outgoing queue, and who counts what goes out.
 struct StreamLimits {
   size_t max_queued_messages = 1024;
   size_t max_queued_bytes = 16 << 20;
+  // Null: nobody does.
+  Counter* sent_bytes = nullptr;
 };
 
 }  // namespace specwire

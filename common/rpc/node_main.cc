@@ -42,6 +42,7 @@ struct NodeFlags {
   std::string listen = "127.0.0.1:0";
   std::string advertise;
   std::string metrics;
+  bool metrics_vllm_aliases = false;
   std::string name;
   ServerSecurity security;
   std::string log_level = "info";
@@ -161,6 +162,7 @@ void AddNodeFlags(CLI::App* app, NodeFlags* flags) {
   app->add_option("--metrics",
                   flags->metrics,
                   "HOST:PORT for HTTP /metrics and /health (default: none)");
+  AddAliasesFlag(app, &flags->metrics_vllm_aliases);
   app->add_option("--name",
                   flags->name,
                   "name of the node, unique in the cluster (default: made up)");
@@ -211,6 +213,7 @@ absl::StatusOr<NodeOptions> CheckNodeFlags(const NodeFlags& flags,
   options.listen = flags.listen;
   options.advertise = flags.advertise;
   options.metrics = flags.metrics;
+  options.metrics_vllm_aliases = flags.metrics_vllm_aliases;
   options.security = flags.security;
   options.name =
       flags.name.empty() ? absl::StrCat(role, "-", RandomHexId(3)) : flags.name;
@@ -268,6 +271,12 @@ std::optional<int> ParseFlags(CLI::App* app, int argc, char** argv) {
                          /*usage=*/true);
   }
   return std::nullopt;
+}
+
+void AddAliasesFlag(CLI::App* app, bool* aliases) {
+  app->add_flag("--metrics_vllm_aliases",
+                *aliases,
+                "repeat the metrics that vLLM has too under its names");
 }
 
 void AddSecurityFlags(CLI::App* app, ServerSecurity* security) {

@@ -38,6 +38,8 @@ struct NodeOptions {
   std::string advertise;
   // HOST:PORT of the metrics' HTTP server; empty: none.
   std::string metrics;
+  // Metrics that vLLM has too are told under its names as well.
+  bool metrics_vllm_aliases = false;
   std::string name;
   ServerSecurity security;
   LogLevel log_level = LogLevel::kInfo;
@@ -51,6 +53,9 @@ struct NodeOptions {
 // an exit code if the program should end: 0 after --help, 2 for bad usage,
 // which is told on standard error.
 std::optional<int> ParseFlags(CLI::App* app, int argc, char** argv);
+
+// Adds --metrics_vllm_aliases.
+void AddAliasesFlag(CLI::App* app, bool* aliases);
 
 // Adds --tls_cert, --tls_key, --tls_ca, --allow_insecure, --max_connections.
 void AddSecurityFlags(CLI::App* app, ServerSecurity* security);

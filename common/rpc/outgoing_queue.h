@@ -38,6 +38,9 @@ class OutgoingQueue {
     current_ = std::move(waiting_.front());
     waiting_.pop_front();
     writing_ = true;
+    if (limits_.sent_bytes != nullptr) {
+      limits_.sent_bytes->Increment(static_cast<double>(current_.bytes));
+    }
     return &current_.message;
   }
 

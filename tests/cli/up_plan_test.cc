@@ -348,6 +348,24 @@ INSTANTIATE_TEST_SUITE_P(
                  "threads: verifier 256 of 1000 "
                  "processors"}));
 
+TEST(UpPlanTest, AllProcessesRepeatMetricsForVllmWhenAsked) {
+  UpOptions options = Options();
+  for (const bool asked : {false, true}) {
+    options.metrics_vllm_aliases = asked;
+    const absl::StatusOr<UpPlan> plan = MakeUpPlan(options, "/bin");
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    std::vector<ChildSpec> specs = plan->nodes;
+    specs.push_back(plan->coordinator);
+    for (const ChildSpec& spec : specs) {
+      EXPECT_EQ(std::count(spec.arguments.begin(),
+                           spec.arguments.end(),
+                           "--metrics_vllm_aliases"),
+                asked ? 1 : 0)
+          << spec.name;
+    }
+  }
+}
+
 TEST(UpPlanTest, LetsEachNodeChooseAMetricsPort) {
   UpOptions options = Options();
   options.metrics = "127.0.0.1:0";

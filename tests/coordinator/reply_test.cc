@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/reply.h"
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <vector>
@@ -26,7 +27,7 @@ absl::Time At(int ms) { return kArrival + absl::Milliseconds(ms); }
 
 class ReplyTest : public ::testing::Test {
  protected:
-  ReplyTest() : metrics_(&registry_, "fake") {
+  ReplyTest() : metrics_(&registry_, "fake", &pairs_left_) {
     const FakeModel fake;
     ModelCatalog catalog;
     EXPECT_TRUE(
@@ -50,6 +51,7 @@ class ReplyTest : public ::testing::Test {
   void Begin() { reply_.emplace(&request_, &metrics_, kArrival); }
 
   MetricsRegistry registry_;
+  std::atomic<int> pairs_left_ = 1;
   ModelMetrics metrics_;
   CheckedRequest request_;
   std::optional<Reply> reply_;

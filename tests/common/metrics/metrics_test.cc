@@ -8,7 +8,11 @@
 #include <thread>
 #include <vector>
 
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "common/metrics/names.h"
+#include "common/metrics/process_metrics.h"
+#include "common/metrics/rpc_bytes.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -16,6 +20,7 @@ namespace specwire {
 namespace {
 
 using testing::HasSubstr;
+using testing::Not;
 
 TEST(MetricsRegistryTest, ExposesCountersWithAllLabels) {
   MetricsRegistry registry(MetricLabels{{metric::kNodeRole, "coordinator"}});
@@ -76,6 +81,98 @@ TEST(MetricsRegistryTest, CallbackGaugesAreReadEachTime) {
   value = 0.5;
   EXPECT_THAT(registry.Expose(),
               HasSubstr("\nspecwire_kv_cache_usage_ratio 0.5\n"));
+}
+
+TEST(MetricsRegistryTest, CallbackCountersNeverFall) {
+  MetricsRegistry registry;
+  double value = 2;
+  registry.AddCallbackCounter("c_total", "C.", {}, [&] { return value; });
+  EXPECT_THAT(registry.Expose(), HasSubstr("\nc_total 2\n"));
+  value = 5;
+  EXPECT_THAT(registry.Expose(), HasSubstr("\nc_total 5\n"));
+  value = 4;
+  EXPECT_THAT(registry.Expose(), HasSubstr("\nc_total 5\n"));
+}
+
+TEST(MetricsRegistryTest, RepeatsUnderVllmsNamesOnlyWhenAsked) {
+  MetricsRegistry registry(MetricLabels{{metric::kNodeRole, "coordinator"}});
+  const auto add = [&](const char* draft_node, int count) {
+    registry
+        .AddCounter(metric::kNumDrafts,
+                    "Drafts.",
+                    {{metric::kModelName, "m"}, {"draft_node", draft_node}})
+        ->Increment(count);
+  };
+  add("a", 3);
+  add("b", 4);
+  registry.AddGauge(metric::kKvCacheUsage, "Used.")->Set(0.5);
+  registry.AddGauge(metric::kNodes, "Nodes.")->Set(1);
+  constexpr double kBuckets[] = {1, 2};
+  for (const char* model : {"m", "n"}) {
+    registry
+        .AddHistogram(metric::kTimeToFirstToken,
+                      "Time.",
+                      kBuckets,
+                      {{metric::kModelName, model}})
+        ->Observe(2);
+  }
+  EXPECT_THAT(registry.Expose(), Not(HasSubstr("vllm:")));
+  const std::string before = registry.Expose();
+  registry.RepeatForVllm();
+  const std::string text = registry.Expose();
+  EXPECT_THAT(text, testing::StartsWith(before));
+  // What vLLM has no label for is added up.
+  EXPECT_THAT(
+      text,
+      HasSubstr("# TYPE vllm:spec_decode_num_drafts_total counter\n"
+                "vllm:spec_decode_num_drafts_total{engine=\"0\",model_name="
+                "\"m\",node_role=\"coordinator\"} 7\n"));
+  EXPECT_THAT(text,
+              HasSubstr("vllm:kv_cache_usage_perc{engine=\"0\",node_role="
+                        "\"coordinator\"} 0.5\n"));
+  EXPECT_THAT(text,
+              HasSubstr("vllm:time_to_first_token_seconds_bucket{engine=\"0\","
+                        "model_name=\"n\",node_role=\"coordinator\",le=\"1\"} "
+                        "0\n"));
+  EXPECT_THAT(text,
+              HasSubstr("vllm:time_to_first_token_seconds_count{engine=\"0\","
+                        "model_name=\"n\",node_role=\"coordinator\"} 1\n"));
+  EXPECT_THAT(text, Not(HasSubstr("vllm:nodes")));
+  // The counters that others read are not told twice.
+  for (const CounterValue& counter : registry.ReadCounters()) {
+    EXPECT_THAT(counter.name, testing::StartsWith("specwire_"));
+  }
+}
+
+TEST(ProcessMetricsTest, TellOfThisProcess) {
+  MetricsRegistry registry;
+  AddProcessMetrics(&registry);
+  const std::string text = registry.Expose();
+  const auto value = [&](const std::string& name) {
+    const size_t at = text.find("\n" + name + " ");
+    return at == std::string::npos
+               ? -1.0
+               : std::stod(text.substr(at + name.size() + 2));
+  };
+  EXPECT_GT(value("process_cpu_seconds_total"), 0);
+  EXPECT_GT(value("process_resident_memory_bytes"), 1 << 20);
+  EXPECT_GE(value("process_open_fds"), 3);
+  EXPECT_GE(value("process_max_fds"), value("process_open_fds"));
+  const double now = absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch());
+  EXPECT_NEAR(value("process_start_time_seconds"), now, 600);
+}
+
+TEST(RpcBytesTest, HasASeriesForEachDirection) {
+  MetricsRegistry registry;
+  AddRpcBytes(&registry, "Decode", metric::kRequest)->Increment(10);
+  AddRpcBytes(&registry, "Decode", metric::kResponse)->Increment(20);
+  const std::string text = registry.Expose();
+  EXPECT_THAT(text,
+              HasSubstr("specwire_rpc_bytes_total{direction=\"request\",method="
+                        "\"Decode\"} 10\n"));
+  EXPECT_THAT(text,
+              HasSubstr("specwire_rpc_bytes_total{direction=\"response\","
+                        "method=\"Decode\"} 20\n"));
 }
 
 TEST(MetricsRegistryTest, HistogramsCountUpToTheirBounds) {
