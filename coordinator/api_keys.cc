@@ -29,14 +29,16 @@ constexpr size_t kMaxFileBytes = size_t{1} << 20;
 constexpr size_t kDigestDigits = 64;
 
 // A whole file of bounded size.
-absl::StatusOr<std::string> ReadFile(const std::string& path) {
+absl::StatusOr<std::string> ReadFile(const std::string& flag,
+                                     const std::string& path) {
   errno = 0;
   std::ifstream file(path, std::ios::binary);
   std::string text(kMaxFileBytes + 1, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   if (file.bad() || (file.fail() && !file.eof())) {
     return absl::InvalidArgumentError(
-        absl::StrCat("api_keys: cannot read ",
+        absl::StrCat(flag,
+                     ": cannot read ",
                      path,
                      ": ",
                      errno == 0 ? "it is no file" : std::strerror(errno)));
@@ -44,7 +46,7 @@ absl::StatusOr<std::string> ReadFile(const std::string& path) {
   text.resize(static_cast<size_t>(file.gcount()));
   if (text.size() > kMaxFileBytes) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "api_keys: ", path, " is larger than ", kMaxFileBytes, " bytes"));
+        flag, ": ", path, " is larger than ", kMaxFileBytes, " bytes"));
   }
   return text;
 }
@@ -52,27 +54,26 @@ absl::StatusOr<std::string> ReadFile(const std::string& path) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ApiKeys>> ApiKeys::Load(
-    const std::string& path) {
-  std::unique_ptr<ApiKeys> keys(new ApiKeys(path));
+    const std::string& path, const std::string& flag) {
+  std::unique_ptr<ApiKeys> keys(new ApiKeys(path, flag));
   // Asked before the file is read: a change meanwhile is seen later.
-  keys->version_ = VersionOf(path);
-  SPECWIRE_ASSIGN_OR_RETURN(std::vector<Digest> digests, Read(path));
+  keys->version_ = keys->CurrentVersion();
+  SPECWIRE_ASSIGN_OR_RETURN(std::vector<Digest> digests, keys->Read());
   MutexLock lock(&keys->mutex_);
   keys->digests_ = std::move(digests);
   return keys;
 }
 
-ApiKeys::Version ApiKeys::VersionOf(const std::string& path) {
+ApiKeys::Version ApiKeys::CurrentVersion() const {
   struct stat status {};
-  if (stat(path.c_str(), &status) != 0) return {};
+  if (stat(path_.c_str(), &status) != 0) return {};
   return {static_cast<int64_t>(status.st_ino),
           status.st_size,
           status.st_mtim.tv_sec * 1'000'000'000 + status.st_mtim.tv_nsec};
 }
 
-absl::StatusOr<std::vector<ApiKeys::Digest>> ApiKeys::Read(
-    const std::string& path) {
-  SPECWIRE_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
+absl::StatusOr<std::vector<ApiKeys::Digest>> ApiKeys::Read() const {
+  SPECWIRE_ASSIGN_OR_RETURN(const std::string text, ReadFile(flag_, path_));
   std::vector<Digest> digests;
   int number = 0;
   for (absl::string_view line : absl::StrSplit(text, '\n')) {
@@ -90,8 +91,9 @@ absl::StatusOr<std::vector<ApiKeys::Digest>> ApiKeys::Read(
         });
     if (!right) {
       return absl::InvalidArgumentError(
-          absl::StrCat("api_keys: ",
-                       path,
+          absl::StrCat(flag_,
+                       ": ",
+                       path_,
                        ", line ",
                        number,
                        ": does not begin with a SHA-256 of 64 hexadecimal "
@@ -99,7 +101,7 @@ absl::StatusOr<std::vector<ApiKeys::Digest>> ApiKeys::Read(
     }
     if (digests.size() == kMaxKeys) {
       return absl::InvalidArgumentError(absl::StrCat(
-          "api_keys: ", path, " has more than ", kMaxKeys, " keys"));
+          flag_, ": ", path_, " has more than ", kMaxKeys, " keys"));
     }
     const std::string bytes = absl::HexStringToBytes(digits);
     std::copy(bytes.begin(), bytes.end(), digests.emplace_back().begin());
@@ -129,10 +131,10 @@ absl::Status ApiKeys::Check(absl::string_view authorization) const {
 }
 
 void ApiKeys::Refresh() {
-  const Version version = VersionOf(path_);
+  const Version version = CurrentVersion();
   if (version == version_) return;
   version_ = version;
-  absl::StatusOr<std::vector<Digest>> digests = Read(path_);
+  absl::StatusOr<std::vector<Digest>> digests = Read();
   if (!digests.ok()) {
     SPECWIRE_LOG(Error,
                  digests.status().message(),
@@ -141,7 +143,7 @@ void ApiKeys::Refresh() {
   }
   MutexLock lock(&mutex_);
   digests_ = *std::move(digests);
-  SPECWIRE_LOG(Info, "api_keys: read again, ", digests_.size(), " keys");
+  SPECWIRE_LOG(Info, flag_, ": read again, ", digests_.size(), " keys");
 }
 
 size_t ApiKeys::size() const {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -15,16 +16,18 @@
 
 namespace specwire::coordinator {
 
-// The users' keys: a file with the SHA-256 of one key a line, as 64 hexadecimal
-// digits, and behind it, if wanted, the name of whoever has it. Empty lines and
-// what follows a '#' are left out. The keys themselves are nowhere.
+// Keys of users or of operators: a file with the SHA-256 of one key a line, as
+// 64 hexadecimal digits, and behind it, if wanted, the name of whoever has it.
+// Empty lines and what follows a '#' are left out. The keys themselves are
+// nowhere.
 //
 // Thread safety: any thread.
 class ApiKeys {
  public:
   // INVALID_ARGUMENT "api_keys: ..." names the file and the line, never what
-  // stands there.
-  static absl::StatusOr<std::unique_ptr<ApiKeys>> Load(const std::string& path);
+  // stands there. `flag` is the name that it begins with.
+  static absl::StatusOr<std::unique_ptr<ApiKeys>> Load(
+      const std::string& path, const std::string& flag = "api_keys");
 
   // OK if `authorization`, the metadata or header of that name, is "Bearer KEY"
   // with one of the keys; else UNAUTHENTICATED. How long it takes does not
@@ -47,11 +50,13 @@ class ApiKeys {
     bool operator==(const Version&) const = default;
   };
 
-  explicit ApiKeys(std::string path) : path_(std::move(path)) {}
-  static Version VersionOf(const std::string& path);
-  static absl::StatusOr<std::vector<Digest>> Read(const std::string& path);
+  ApiKeys(std::string path, std::string flag)
+      : path_(std::move(path)), flag_(std::move(flag)) {}
+  Version CurrentVersion() const;
+  absl::StatusOr<std::vector<Digest>> Read() const;
 
   const std::string path_;
+  const std::string flag_;
   // Of Refresh.
   Version version_;
   mutable Mutex mutex_;

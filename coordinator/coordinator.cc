@@ -7,12 +7,14 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/base/draining.h"
+#include "common/base/host_port.h"
 #include "common/base/logging.h"
 #include "common/base/status_macros.h"
 #include "common/metrics/names.h"
 #include "common/metrics/process_metrics.h"
 #include "common/rpc/credentials.h"
 #include "coordinator/access.h"
+#include "google/protobuf/descriptor.h"
 #include "nlohmann/json.hpp"
 
 namespace specwire::coordinator {
@@ -81,21 +83,10 @@ Coordinator::~Coordinator() {
 }
 
 absl::Status Coordinator::Listen() {
-  if (!options_.api_keys.empty()) {
-    SPECWIRE_ASSIGN_OR_RETURN(api_keys_, ApiKeys::Load(options_.api_keys));
-    RefreshApiKeys();
-  }
+  SPECWIRE_RETURN_IF_ERROR(LoadKeys());
   // HTTP first: a node that finds the coordinator may join at once, and then
   // nothing may fail any more.
-  if (!options_.http.empty()) {
-    http_ = std::make_unique<HttpServer>(
-        HttpServerOptions{.listen = options_.http,
-                          .max_connections = kHttpConnections,
-                          .max_slow_requests = kHttpSlowRequests});
-    AddMetricsRoutes(
-        http_.get(), &metrics_registry_, [this] { return Health(); });
-    SPECWIRE_RETURN_IF_ERROR(http_->Listen());
-  }
+  if (!options_.http.empty()) SPECWIRE_RETURN_IF_ERROR(ListenHttp());
   RpcServerOptions server_options;
   server_options.listen = options_.listen;
   server_options.reflection = options_.reflection;
@@ -111,7 +102,10 @@ absl::Status Coordinator::Listen() {
   SPECWIRE_ASSIGN_OR_RETURN(
       server_,
       RpcServer::Start(server_options, {generation_.get(), cluster_.get()}));
-  if (http_ != nullptr) http_->Serve();
+  if (http_ != nullptr) {
+    http_backend_.channel = server_->InProcessChannel();
+    http_->Serve();
+  }
   SPECWIRE_LOG(Info,
                DescribeSecurity(options_.security),
                ", ",
@@ -121,6 +115,46 @@ absl::Status Coordinator::Listen() {
   server_->SetServing(v1::GenerationService::service_full_name(), true);
   server_->SetServing(v1::ClusterService::service_full_name(), true);
   return absl::OkStatus();
+}
+
+absl::Status Coordinator::LoadKeys() {
+  if (!options_.api_keys.empty()) {
+    SPECWIRE_ASSIGN_OR_RETURN(api_keys_, ApiKeys::Load(options_.api_keys));
+  }
+  if (!options_.operator_keys.empty()) {
+    SPECWIRE_ASSIGN_OR_RETURN(
+        operator_keys_, ApiKeys::Load(options_.operator_keys, "operator_keys"));
+  }
+  if (api_keys_ != nullptr || operator_keys_ != nullptr) RefreshKeys();
+  return absl::OkStatus();
+}
+
+absl::Status Coordinator::ListenHttp() {
+  HttpServerOptions http_options;
+  http_options.listen = options_.http;
+  http_options.max_connections = kHttpConnections;
+  http_options.max_slow_requests = kHttpSlowRequests;
+  if (options_.http_tls) http_options.tls = options_.security.tls;
+  http_ = std::make_unique<HttpServer>(http_options);
+  AddMetricsRoutes(
+      http_.get(), &metrics_registry_, [this] { return Health(); });
+  SPECWIRE_ASSIGN_OR_RETURN(const HostPort address,
+                            ParseHostPort(options_.http, "http"));
+  http_backend_.access = {.tls = options_.security.tls.enabled(),
+                          .safe = options_.http_tls ||
+                                  options_.security.allow_insecure ||
+                                  IsLoopback(address.host),
+                          .keys = api_keys_.get(),
+                          .operator_keys = operator_keys_.get()};
+  for (const auto* service : {v1::GenerationService::service_full_name(),
+                              v1::ClusterService::service_full_name()}) {
+    AddRpcRoutes(
+        http_.get(),
+        &http_backend_,
+        google::protobuf::DescriptorPool::generated_pool()->FindServiceByName(
+            service));
+  }
+  return http_->Listen();
 }
 
 std::string Coordinator::http_address() const {
@@ -155,11 +189,12 @@ void Coordinator::CheckStalls() {
                        [this] { CheckStalls(); });
 }
 
-void Coordinator::RefreshApiKeys() {
+void Coordinator::RefreshKeys() {
   MutexLock lock(&periodic_mutex_);
   if (stopping_) return;
-  api_keys_->Refresh();
-  timer_.ScheduleAfter(kCertificateRefresh, [this] { RefreshApiKeys(); });
+  if (api_keys_ != nullptr) api_keys_->Refresh();
+  if (operator_keys_ != nullptr) operator_keys_->Refresh();
+  timer_.ScheduleAfter(kCertificateRefresh, [this] { RefreshKeys(); });
 }
 
 HealthReport Coordinator::Health() const {
@@ -205,6 +240,7 @@ absl::Status Coordinator::Shutdown(absl::Duration grace) {
         absl::DeadlineExceededError("streams to nodes do not end");
   }
   if (http_ != nullptr) http_->Stop();
+  http_backend_.channel.reset();
   return shutdown_status_;
 }
 

@@ -17,6 +17,7 @@
 #include "coordinator/cluster_service.h"
 #include "coordinator/coordinator_metrics.h"
 #include "coordinator/generation_service.h"
+#include "coordinator/http/rpc_routes.h"
 #include "coordinator/membership.h"
 #include "coordinator/model_catalog.h"
 #include "coordinator/options.h"
@@ -60,8 +61,10 @@ class Coordinator {
  private:
   explicit Coordinator(const CoordinatorOptions& options);
   absl::Status Listen();
-  // The keys' file is looked at now and then.
-  void RefreshApiKeys();
+  absl::Status ListenHttp();
+  absl::Status LoadKeys();
+  // The keys' files are looked at now and then.
+  void RefreshKeys();
   void AddNodeGauges();
   HealthReport Health() const;
   // Drops clients that do not read, now and then.
@@ -71,7 +74,7 @@ class Coordinator {
   // Drain() was called, and Shutdown(): nothing is looked after any more.
   std::atomic<bool> draining_ = false;
   std::atomic<bool> stopping_ = false;
-  // Held by CheckStalls and RefreshApiKeys, so that Shutdown can wait for them.
+  // Held by CheckStalls and RefreshKeys, so that Shutdown can wait for them.
   Mutex periodic_mutex_;
   bool shut_down_ = false;
   absl::Status shutdown_status_;
@@ -88,7 +91,9 @@ class Coordinator {
   std::unique_ptr<ClusterService> cluster_;
   // Null if none are asked for.
   std::unique_ptr<ApiKeys> api_keys_;
+  std::unique_ptr<ApiKeys> operator_keys_;
   std::unique_ptr<RpcServer> server_;
+  HttpBackend http_backend_;
   std::unique_ptr<HttpServer> http_;
 };
 

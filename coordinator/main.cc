@@ -68,7 +68,12 @@ void AddFlags(CLI::App* app, Flags* flags) {
       "HOST:PORT to serve on; port 0 takes a free one");
   app->add_option("--http",
                   options->http,
-                  "HOST:PORT for HTTP /health and /metrics (default: none)");
+                  "HOST:PORT for HTTP: OpenAI's routes under /v1, all methods "
+                  "under /api, /health and /metrics; only the last two where "
+                  "others reach it without --http_tls (default: none)");
+  app->add_flag("--http_tls",
+                options->http_tls,
+                "serve HTTP with TLS, with the same files as gRPC");
   AddAliasesFlag(app, &options->metrics_vllm_aliases);
   add("--run_length",
       &options->speculation.run_length,
@@ -123,6 +128,10 @@ void AddFlags(CLI::App* app, Flags* flags) {
                   options->api_keys,
                   "file with the SHA-256 of each user's key, one a line, read "
                   "again when it changes (default: no keys are asked for)");
+  app->add_option("--operator_keys",
+                  options->operator_keys,
+                  "file like that of --api_keys, of those who may drain nodes "
+                  "over HTTP (default: nobody may)");
 }
 
 absl::StatusOr<CoordinatorOptions> CheckFlags(const Flags& flags) {

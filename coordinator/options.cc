@@ -32,6 +32,10 @@ absl::Status ValidateOptions(const CoordinatorOptions& options) {
   if (!options.http.empty()) {
     SPECWIRE_RETURN_IF_ERROR(ParseHostPort(options.http, "http").status());
   }
+  if (options.http_tls && !options.security.tls.enabled()) {
+    return absl::InvalidArgumentError(
+        "http_tls: needs --tls_cert, --tls_key and --tls_ca");
+  }
   SPECWIRE_RETURN_IF_ERROR(CheckRange(
       "run_length", options.speculation.run_length, 1, kMaxRunLength));
   SPECWIRE_RETURN_IF_ERROR(CheckRange("window",

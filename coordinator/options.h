@@ -25,15 +25,20 @@ struct SpeculationDefaults {
 struct CoordinatorOptions {
   // HOST:PORT for gRPC; port 0 takes a free one.
   std::string listen = "127.0.0.1:7070";
-  // HOST:PORT for /health and /metrics; empty: not served.
+  // HOST:PORT for HTTP; empty: not served.
   std::string http;
   // Metrics that vLLM has too are told under its names as well.
   bool metrics_vllm_aliases = false;
+  // HTTP has TLS, with the files of `security`.
+  bool http_tls = false;
   // Serves gRPC reflection.
   bool reflection = true;
   ServerSecurity security;
   // File with the users' keys, see ApiKeys; empty: none are asked for.
   std::string api_keys;
+  // The same of operators, who may drain nodes over HTTP; empty: there are
+  // none.
+  std::string operator_keys;
 
   SpeculationDefaults speculation;
   // A drafter that owes an answer for longer is taken for lost.

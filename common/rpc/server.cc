@@ -21,6 +21,7 @@
 #include "grpcpp/resource_quota.h"
 #include "grpcpp/server.h"
 #include "grpcpp/server_builder.h"
+#include "grpcpp/support/channel_arguments.h"
 
 namespace specwire {
 namespace {
@@ -185,6 +186,13 @@ RpcServer::RpcServer(std::shared_ptr<State> state,
       handler_timeout_(handler_timeout) {}
 
 RpcServer::~RpcServer() { Shutdown(absl::ZeroDuration()).IgnoreError(); }
+
+std::shared_ptr<grpc::Channel> RpcServer::InProcessChannel() {
+  grpc::ChannelArguments arguments;
+  arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
+  arguments.SetMaxSendMessageSize(kMaxMessageBytes);
+  return state_->server->InProcessChannel(arguments);
+}
 
 void RpcServer::SetServing(const std::string& service, bool serving) {
   state_->server->GetHealthCheckService()->SetServingStatus(service, serving);

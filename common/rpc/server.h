@@ -11,6 +11,7 @@
 #include "absl/time/time.h"
 #include "common/base/host_port.h"
 #include "common/rpc/limits.h"
+#include "grpcpp/channel.h"
 #include "grpcpp/impl/service_type.h"
 #include "grpcpp/security/server_credentials.h"
 
@@ -64,6 +65,10 @@ class RpcServer {
   int port() const { return port_; }
   // HOST:PORT with the host as it was given.
   const std::string& address() const { return address_; }
+
+  // A channel to this server without a socket. No guard looks at its calls:
+  // whoever uses it does.
+  std::shared_ptr<grpc::Channel> InProcessChannel();
 
   // Health of one service, for example "specwire.v1.VerifierService"; the empty
   // name is the whole server. A name that was never set is NOT_FOUND to who

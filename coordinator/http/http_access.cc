@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "coordinator/http/http_access.h"
+
+#include <algorithm>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "common/rpc/tls_files.h"
+#include "coordinator/access.h"
+#include "specwire/v1/generation.pb.h"
+
+namespace specwire::coordinator {
+namespace {
+
+constexpr char kDrainNode[] = "/specwire.v1.ClusterService/DrainNode";
+// Stands for all that users may call.
+constexpr char kUserMethod[] = "/specwire.v1.GenerationService/Generate";
+
+absl::Status CheckOperator(const HttpRequest& request,
+                           const HttpAccess& access) {
+  const auto& names = request.client->certificate_names();
+  if (std::find(names.begin(), names.end(), kOperatorCertificate) !=
+      names.end()) {
+    return absl::OkStatus();
+  }
+  if (access.operator_keys == nullptr) {
+    return absl::PermissionDeniedError(
+        "over HTTP this is for operators, and this coordinator knows none: "
+        "start it with --operator_keys FILE");
+  }
+  return access.operator_keys->Check(request.Header("authorization"));
+}
+
+}  // namespace
+
+absl::Status CheckHttpAccess(const HttpRequest& request,
+                             absl::string_view method,
+                             const HttpAccess& access) {
+  if (!access.safe) {
+    return absl::PermissionDeniedError(
+        "others can reach this port, and without TLS it serves nothing but "
+        "/health and /metrics: start the coordinator with --http_tls, or with "
+        "--allow_insecure if the network is trusted");
+  }
+  if (method == kDrainNode) return CheckOperator(request, access);
+  Caller caller;
+  caller.path = kUserMethod;
+  caller.authorization = request.Header("authorization");
+  caller.has_certificate = request.client->has_certificate();
+  caller.names = request.client->certificate_names();
+  const absl::Status status = CheckAccess(caller, access.tls, access.keys);
+  // An operator may do what users may.
+  if (!status.ok() && access.operator_keys != nullptr &&
+      access.operator_keys->Check(caller.authorization).ok()) {
+    return absl::OkStatus();
+  }
+  return status;
+}
+
+}  // namespace specwire::coordinator

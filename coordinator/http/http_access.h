@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "common/http/http_message.h"
+#include "coordinator/api_keys.h"
+
+namespace specwire::coordinator {
+
+// Who may call what over HTTP.
+struct HttpAccess {
+  // The coordinator's gRPC has TLS: who has no key needs a certificate.
+  bool tls = false;
+  // The HTTP port has TLS, or only this machine reaches it, or
+  // --allow_insecure: keys and texts may travel.
+  bool safe = true;
+  // Users' keys and operators'; null if there are none. Not owned.
+  const ApiKeys* keys = nullptr;
+  const ApiKeys* operator_keys = nullptr;
+};
+
+// Whether `request` may call a method, for example
+// "/specwire.v1.GenerationService/Generate". Rules are those of CheckAccess,
+// but what only tells of the cluster is for users too, and DrainNode needs an
+// operator's key or certificate. UNAUTHENTICATED or PERMISSION_DENIED.
+absl::Status CheckHttpAccess(const HttpRequest& request,
+                             absl::string_view method,
+                             const HttpAccess& access);
+
+}  // namespace specwire::coordinator

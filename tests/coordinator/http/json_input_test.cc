@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "coordinator/http/json_input.h"
+
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace specwire::coordinator {
+namespace {
+
+using testing::HasSubstr;
+
+std::string Problem(const std::string& text) {
+  const absl::Status status = ParseJsonObject(text).status();
+  EXPECT_TRUE(status.ok() || absl::IsInvalidArgument(status));
+  EXPECT_EQ(status, CheckJsonObject(text));
+  return std::string(status.message());
+}
+
+std::string Nested(int depth) {
+  std::string text = "{\"a\":";
+  for (int i = 1; i < depth; ++i) text += "[";
+  text += "1";
+  for (int i = 1; i < depth; ++i) text += "]";
+  return text + "}";
+}
+
+TEST(JsonInputTest, TakesAnObject) {
+  EXPECT_EQ(Problem("{\"a\": [1, {\"a\": 2}], \"b\": null}"), "");
+  EXPECT_EQ(Problem(""), "");
+  EXPECT_EQ(Problem(Nested(32)), "");
+}
+
+TEST(JsonInputTest, RefusesEverythingElse) {
+  for (const char* text : {"[]", "1", "\"a\"", "null", "[{}]"}) {
+    EXPECT_EQ(Problem(text), "body: the JSON must be an object") << text;
+  }
+  for (const char* text : {" ",
+                           "{",
+                           "{\"a\":}",
+                           "{} {}",
+                           "{'a':1}",
+                           "{\"a\":NaN}",
+                           "\xef\xbb{}"}) {
+    EXPECT_THAT(Problem(text), HasSubstr("malformed at byte")) << text;
+  }
+}
+
+TEST(JsonInputTest, RefusesWhatLibrariesReadDifferently) {
+  EXPECT_THAT(Problem(Nested(33)), HasSubstr("more than 32 levels deep"));
+  EXPECT_THAT(Problem(std::string(1'000'000, '[')), HasSubstr("object"));
+  EXPECT_THAT(Problem("{\"a\":" + std::string(1'000'000, '[')),
+              HasSubstr("levels deep"));
+  EXPECT_THAT(Problem("{\"a\":1,\"b\":2,\"a\":3}"),
+              HasSubstr("the name \"a\" stands twice"));
+  EXPECT_THAT(Problem("{\"a\":{\"b\":1,\"\\u0062\":2}}"),
+              HasSubstr("the name \"b\" stands twice"));
+  EXPECT_THAT(Problem("{\"a\":\"\xff\"}"), HasSubstr("malformed"));
+  EXPECT_THAT(Problem("{\"a\":\"\\ud800\"}"), HasSubstr("malformed"));
+  EXPECT_NE(Problem("{\"a\":1e999}"), "");
+}
+
+class JsonFieldsTest : public testing::Test {
+ protected:
+  const nlohmann::json json_ = *ParseJsonObject(
+      R"({"yes": true, "three": 3, "three_point_o": 3.0, "half": 0.5,
+          "text": "x", "none": null, "big": 9223372036854775807,
+          "bigger": 9223372036854775808, "wide": 2147483648, "huge": 1e300})");
+  const JsonFields fields_{&json_};
+};
+
+TEST_F(JsonFieldsTest, ReadsWhatIsThere) {
+  EXPECT_EQ(*fields_.Bool("yes"), true);
+  EXPECT_EQ(*fields_.Integer("three"), 3);
+  EXPECT_EQ(*fields_.Integer("three_point_o"), 3);
+  EXPECT_EQ(*fields_.Integer("big"), 9223372036854775807);
+  EXPECT_EQ(*fields_.Int32("three"), 3);
+  EXPECT_EQ(*fields_.Float("half"), 0.5f);
+  EXPECT_EQ(*fields_.Float("three"), 3.0f);
+  EXPECT_EQ(*fields_.String("text"), "x");
+}
+
+TEST_F(JsonFieldsTest, NullIsAbsent) {
+  for (const char* name : {"none", "nothing"}) {
+    EXPECT_EQ(fields_.Find(name), nullptr);
+    EXPECT_EQ(*fields_.Bool(name), std::nullopt);
+    EXPECT_EQ(*fields_.Integer(name), std::nullopt);
+    EXPECT_EQ(*fields_.Float(name), std::nullopt);
+    EXPECT_EQ(*fields_.String(name), std::nullopt);
+  }
+}
+
+TEST_F(JsonFieldsTest, NamesTheFieldThatIsWrong) {
+  EXPECT_EQ(fields_.Bool("text").status().message(),
+            "text: must be true or false");
+  EXPECT_EQ(fields_.Integer("half").status().message(),
+            "half: must be a whole number");
+  EXPECT_EQ(fields_.Integer("yes").status().message(),
+            "yes: must be a whole number");
+  EXPECT_EQ(fields_.Integer("bigger").status().message(),
+            "bigger: must be a whole number of 64 bits");
+  EXPECT_EQ(fields_.Int32("wide").status().message(),
+            "wide: 2147483648 is out of range");
+  EXPECT_EQ(fields_.Float("huge").status().message(),
+            "huge: 1e+300 is out of range");
+  EXPECT_EQ(fields_.Float("text").status().message(), "text: must be a number");
+  EXPECT_EQ(fields_.String("three").status().message(),
+            "three: must be a string");
+}
+
+}  // namespace
+}  // namespace specwire::coordinator
