@@ -68,6 +68,7 @@ Coordinator::Coordinator(const CoordinatorOptions& options)
       std::make_unique<GenerationService>(options_, environment, &catalog_);
   cluster_ = std::make_unique<ClusterService>(
       options_, &registry_, &metrics_registry_, &metrics_, membership_.get());
+  inspect_ = std::make_unique<InspectService>(environment, &catalog_);
   if (options_.metrics_vllm_aliases) metrics_registry_.RepeatForVllm();
   AddBuildInfo(&metrics_registry_);
   AddProcessMetrics(&metrics_registry_);
@@ -101,7 +102,8 @@ absl::Status Coordinator::Listen() {
   }
   SPECWIRE_ASSIGN_OR_RETURN(
       server_,
-      RpcServer::Start(server_options, {generation_.get(), cluster_.get()}));
+      RpcServer::Start(server_options,
+                       {generation_.get(), cluster_.get(), inspect_.get()}));
   if (http_ != nullptr) {
     http_backend_.channel = server_->InProcessChannel();
     http_->Serve();

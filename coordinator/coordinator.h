@@ -18,6 +18,7 @@
 #include "coordinator/coordinator_metrics.h"
 #include "coordinator/generation_service.h"
 #include "coordinator/http/rpc_routes.h"
+#include "coordinator/inspect_service.h"
 #include "coordinator/membership.h"
 #include "coordinator/model_catalog.h"
 #include "coordinator/options.h"
@@ -89,6 +90,7 @@ class Coordinator {
   std::unique_ptr<GenerationService> generation_;
   std::unique_ptr<Membership> membership_;
   std::unique_ptr<ClusterService> cluster_;
+  std::unique_ptr<InspectService> inspect_;
   // Null if none are asked for.
   std::unique_ptr<ApiKeys> api_keys_;
   std::unique_ptr<ApiKeys> operator_keys_;

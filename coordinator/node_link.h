@@ -6,6 +6,7 @@
 
 #include "common/rpc/channel.h"
 #include "specwire/v1/draft.grpc.pb.h"
+#include "specwire/v1/inspect.grpc.pb.h"
 #include "specwire/v1/verifier.grpc.pb.h"
 
 namespace specwire::coordinator {
@@ -18,12 +19,14 @@ struct NodeLink {
       : address(node_address),
         channel(MakeChannel(address, options)),
         verifier(channel),
-        drafter(channel) {}
+        drafter(channel),
+        inspect(channel) {}
 
   const std::string address;
   const std::shared_ptr<grpc::Channel> channel;
   mutable v1::VerifierService::Stub verifier;
   mutable v1::DraftService::Stub drafter;
+  mutable v1::InspectService::Stub inspect;
 };
 
 }  // namespace specwire::coordinator

@@ -13,7 +13,7 @@ import sys
 import numpy as np
 
 # "The cat sat on the mat."
-IDS = [504, 2644, 3301, 335, 260, 3701, 30]
+IDS = [504, 2644, 2643, 335, 260, 1171, 30]
 LAYERS = (0, 13, 29)
 F32, Q4_1, Q8_0 = 0, 3, 8
 SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "B",

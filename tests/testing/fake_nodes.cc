@@ -198,7 +198,11 @@ FakeVerifier::FakeVerifier(FakeVerifierOptions options)
                          ? Must(SuffixDrafter::Create({}))
                          : nullptr),
       failing_probes_(options_.failing_probes) {
-  server_ = Must(RpcServer::Start(RpcServerOptions(), {this}));
+  std::vector<grpc::Service*> services = {this};
+  if (options_.another_service != nullptr) {
+    services.push_back(options_.another_service);
+  }
+  server_ = Must(RpcServer::Start(RpcServerOptions(), services));
   thread_ = std::thread([this] { Run(); });
   join_ = Join(options_.coordinators,
                options_.name,

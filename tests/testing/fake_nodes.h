@@ -89,6 +89,8 @@ struct FakeVerifierOptions {
   std::optional<int> loses_messages_after = std::nullopt;
   // As if checks, or the answers, were lost on the way.
   bool ignores_checks = false;
+  // Served beside its own; must outlive it.
+  grpc::Service* another_service = nullptr;
 };
 
 // A verifier node. Thread safety: any thread.
