@@ -14,6 +14,7 @@
 #include "common/metrics/process_metrics.h"
 #include "common/rpc/credentials.h"
 #include "coordinator/access.h"
+#include "coordinator/http/console/console_routes.h"
 #include "google/protobuf/descriptor.h"
 #include "nlohmann/json.hpp"
 

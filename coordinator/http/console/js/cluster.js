@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Cluster: nodes, load and acceptance, read once a second while it is shown.
+
+import { call } from "./api.js";
+import { announce, byId, el, svg, vars } from "./dom.js";
+import { askForKey } from "./key_dialog.js";
+import { count, percent, visible } from "./text.js";
+
+const PERIOD_MS = 1000;
+// Rates are over so many readings; the sparkline has more.
+const WINDOW = 5;
+const KEPT = 60;
+
+const STATES = {
+  SERVING: ["✓", "good"], JOINING: ["…", "wait"], SUSPECT: ["!", "bad"],
+  DRAINING: ["↓", "wait"], INCOMPATIBLE: ["✗", "bad"], GONE: ["–", "off"],
+};
+
+export function startCluster() {
+  let timer = 0;
+  let shown = false;
+  let samples = [];
+  const rows = new Map();
+
+  async function tick() {
+    clearTimeout(timer);
+    if (!shown) return;
+    try {
+      const [nodes, stats] = await Promise.all([call("ListNodes"), call("GetStats")]);
+      byId("cluster-error").hidden = true;
+      addSample(stats);
+      showTiles(stats, nodes.nodes ?? []);
+      showNodes(nodes.nodes ?? []);
+      showPairs(stats.pairs ?? []);
+    } catch (error) {
+      byId("cluster-error").textContent = error.message;
+      byId("cluster-error").hidden = false;
+    }
+    if (shown) timer = setTimeout(tick, PERIOD_MS);
+  }
+
+  function addSample(stats) {
+    const number = (x) => Number(x ?? 0);
+    const sample = {
+      at: performance.now() / 1000,
+      tokens: number(stats.usage?.completionTokens),
+      requests: (stats.requests ?? []).reduce((sum, entry) => sum + number(entry.count), 0),
+      drafted: number(stats.total?.numDraftTokens),
+      accepted: number(stats.total?.numAcceptedDraftTokens),
+      pairs: new Map((stats.pairs ?? []).map((pair) => [pairKey(pair), number(pair.stats?.numAcceptedDraftTokens)])),
+    };
+    // Counters begin anew with the coordinator.
+    if (samples.length > 0 && sample.tokens < samples.at(-1).tokens) samples = [];
+    samples.push(sample);
+    samples = samples.slice(-KEPT);
+  }
+
+  const pairKey = (pair) => JSON.stringify([pair.draftNode ?? "", pair.verifierNode ?? "", pair.model ?? ""]);
+
+  /** Change per second of what `of` reads, over the latest readings. */
+  function rate(of, end = samples.length - 1) {
+    const to = samples[end];
+    const from = samples[Math.max(0, end - WINDOW)];
+    return to && to.at > from.at ? Math.max(0, (of(to) - of(from)) / (to.at - from.at)) : 0;
+  }
+
+  function showTiles(stats, nodes) {
+    const last = samples.at(-1);
+    const from = samples[Math.max(0, samples.length - 1 - WINDOW)];
+    const drafted = last.drafted - from.drafted;
+    const lately = drafted > 0 ? percent((last.accepted - from.accepted) / drafted) : "–";
+    const sum = (of) => nodes.filter((node) => stateOf(node) !== "GONE").reduce((total, node) => total + Number(of(node) ?? 0), 0);
+    const verifiers = nodes.filter((node) => node.registration?.role === "NODE_ROLE_VERIFIER" && stateOf(node) !== "GONE");
+    const running = verifiers.reduce((total, node) => total + Number(node.load?.numSequences ?? 0) - Number(node.load?.numWaiting ?? 0), 0);
+    const speeds = samples.map((_, i) => rate((sample) => sample.tokens, i));
+    byId("tiles").replaceChildren(
+      tile("Tokens per second", speeds.at(-1).toFixed(1), sparkline(speeds)),
+      tile("Acceptance lately", lately, el("p", { class: "hint" }, `${percent(stats.total?.draftAcceptanceRate ?? 0)} since the start`)),
+      tile("Sequences", count(running), el("p", { class: "hint" }, `${count(sum((node) => node.load?.numWaiting))} waiting`)),
+      tile("Requests done", count(last.requests), el("p", { class: "hint" }, `${count(last.tokens)} tokens`)));
+  }
+
+  function tile(name, value, more) {
+    return el("section", { class: "card tile", "aria-label": name },
+      el("h2", null, name), el("p", { class: "big" }, value), more);
+  }
+
+  function sparkline(values) {
+    const top = Math.max(...values, 1);
+    const points = values.map((value, i) => `${(100 * i / Math.max(1, KEPT - 1)).toFixed(1)},${(26 - 24 * value / top).toFixed(1)}`);
+    return svg("svg", { class: "spark", viewBox: "0 0 100 28", preserveAspectRatio: "none", "aria-hidden": "true" },
+      svg("polyline", { points: points.join(" ") }));
+  }
+
+  const stateOf = (node) => (node.state ?? "").replace("NODE_STATE_", "");
+
+  /** Rows stay, so that focus and the reader's place do. */
+  function showNodes(nodes) {
+    const wanted = nodes.map((node) => node.nodeId);
+    for (const [id, row] of rows) {
+      if (!wanted.includes(id)) {
+        row.tr.remove();
+        rows.delete(id);
+      }
+    }
+    for (const node of nodes) {
+      if (!rows.has(node.nodeId)) rows.set(node.nodeId, makeRow(node));
+      const row = rows.get(node.nodeId);
+      fillRow(row, node);
+      byId("nodes").append(row.tr);
+    }
+    if (nodes.length === 0) {
+      byId("nodes").replaceChildren(el("tr", null, el("td", { colspan: 6 }, "No node has joined yet.")));
+      rows.clear();
+    }
+  }
+
+  function makeRow(node) {
+    const cells = {
+      name: el("th", { scope: "row" }),
+      state: el("td"),
+      serves: el("td", { "data-label": "Serves" }),
+      load: el("td", { "data-label": "Sequences" }),
+      cache: el("td", { "data-label": "KV cache" }),
+    };
+    const name = visible(node.registration?.name ?? "?");
+    const button = el("button", {
+      type: "button", class: "ghost small", "aria-label": `Drain ${name}`, onclick: () => drain(node),
+    }, "Drain");
+    return { cells, button, tr: el("tr", null, ...Object.values(cells), el("td", null, button)) };
+  }
+
+  function fillRow({ cells, button, tr }, node) {
+    const state = stateOf(node);
+    const gone = state === "GONE";
+    const load = gone ? {} : node.load ?? {};
+    const [mark, tone] = STATES[state] ?? ["?", "wait"];
+    const role = node.registration?.role === "NODE_ROLE_DRAFT" ? "draft node" : "verifier";
+    tr.classList.toggle("gone", gone);
+    replace(cells.name, el("bdi", null, visible(node.registration?.name ?? "?")),
+      el("span", { class: "quiet block" }, `${role}, ${visible(node.registration?.address ?? "")}`));
+    replace(cells.state, el("span", { class: `badge ${tone}` }, el("span", { "aria-hidden": "true" }, mark), ` ${state.toLowerCase()}`),
+      node.reason ? el("span", { class: "quiet block reason" }, visible(node.reason)) : null);
+    replace(cells.serves, el("bdi", null, visible(node.drafter || node.model?.name || "–")),
+      node.model ? el("span", { class: "quiet block" }, `${node.model.engine ?? ""}, context ${count(node.model.maxModelLen)}`) : null);
+    replace(cells.load, gone ? "–" : `${count(load.numSequences)}`,
+      !gone && load.numWaiting ? el("span", { class: "quiet block" }, `${count(load.numWaiting)} waiting`) : null,
+      !gone && Number(load.slowdown ?? 0) > 1.2 ? el("span", { class: "quiet block" }, `${Number(load.slowdown).toFixed(1)} × slower than alone`) : null);
+    const total = Number(load.kvBlocksTotal ?? 0);
+    const used = Number(load.kvBlocksUsed ?? 0) / (total || 1);
+    const cached = Number(load.kvBlocksCached ?? 0) / (total || 1);
+    replace(cells.cache, ...(total === 0 ? ["–"] : [
+      vars(el("span", { class: "meter", role: "img", "aria-label": `${percent(used)} in use, ${percent(cached)} kept for prefixes` }), { used, cached }),
+      el("span", { class: "quiet block" }, `${percent(used)} of ${count(total)} blocks`)]));
+    button.hidden = !["SERVING", "SUSPECT", "JOINING"].includes(state);
+  }
+
+  function replace(cell, ...children) {
+    cell.replaceChildren(...children.filter((child) => child !== null && child !== false && child !== undefined));
+  }
+
+  function showPairs(pairs) {
+    if (pairs.length === 0) {
+      byId("pairs").replaceChildren(el("p", { class: "hint" }, "Nobody has drafted yet. Generate something, and come back."));
+      return;
+    }
+    byId("pairs").replaceChildren(el("ul", { class: "pairs" }, ...pairs.map((pair) => {
+      const stats = pair.stats ?? {};
+      const key = pairKey(pair);
+      const speed = rate((sample) => sample.pairs.get(key) ?? 0);
+      return el("li", null,
+        el("p", { class: "pair" }, el("bdi", { class: "chip" }, visible(pair.draftNode || "–")),
+          el("span", { class: "arrow", "aria-label": "drafts for" }, "→"),
+          el("bdi", { class: "chip" }, visible(pair.verifierNode || "–"))),
+        vars(el("span", { class: "bar", role: "img", "aria-label": `acceptance ${percent(stats.draftAcceptanceRate ?? 0)}` }),
+          { part: stats.draftAcceptanceRate ?? 0 }),
+        el("p", { class: "pair-figures" },
+          el("span", null, `${percent(stats.draftAcceptanceRate ?? 0)} accepted`),
+          el("span", null, `${count(stats.numAcceptedDraftTokens)} of ${count(stats.numDraftTokens)} tokens`),
+          el("span", null, `${(stats.meanAcceptanceLength ?? 0).toFixed(2)} tokens a step`),
+          el("span", null, `${speed.toFixed(1)} accepted/s`)));
+    })));
+  }
+
+  function drain(node) {
+    const name = visible(node.registration?.name ?? node.nodeId);
+    askForKey({
+      title: `Drain ${name}?`,
+      text: "It takes no new work, lets go of what it has, and ends. Draining needs an operator’s key; it is sent once and not kept.",
+      label: "Operator key",
+      ok: "Drain",
+      use: async (key) => {
+        await call("DrainNode", { node: node.nodeId }, { key });
+        announce(`${name} is draining.`);
+        tick();
+      },
+    });
+  }
+
+  return {
+    show() { shown = true; tick(); },
+    hide() { shown = false; clearTimeout(timer); },
+  };
+}

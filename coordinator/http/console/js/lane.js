@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// One answer: its tokens as they come, and the figures under it.
+
+import { stream } from "./api.js";
+import { el } from "./dom.js";
+import { bytesOf, count, decodeBytes, milliseconds, percent, sliceBytes, textNodes, visibleToken } from "./text.js";
+
+const ORIGINS = {
+  draft: "accepted draft token",
+  correction: "the target’s choice, where a draft token was rejected",
+  target: "the target’s own token",
+};
+
+let lastLane = 0;
+
+export class Lane {
+  constructor({ title, speculative, panel, onProgress }) {
+    this.speculative = speculative;
+    this.panel = panel;
+    this.onProgress = onProgress;
+    this.number = ++lastLane;
+    this.tokens = [];
+    this.passes = [];
+    // What was proposed for each index of the completion.
+    this.proposals = new Map();
+    this.promptLength = 0;
+    this.seed = "";
+    this.elapsed = NaN;
+    this.chosen = -1;
+    this.drawn = 0;
+    this.build(title);
+  }
+
+  build(title) {
+    const id = `lane-${this.number}`;
+    this.text = el("div", {
+      class: "answer", role: "listbox", tabindex: "0", dir: "auto", id: `${id}-tokens`,
+      "aria-label": `${title}: tokens`, "aria-orientation": "horizontal",
+    });
+    this.status = el("p", { class: "lane-status" }, "Waiting for the first token …");
+    this.reading = el("p", { class: "sr", id: `${id}-text` });
+    this.legend = this.speculative
+      ? el("ul", { class: "legend", "aria-label": "Marks" },
+        ...Object.entries(ORIGINS).map(([kind, meaning]) => el("li", null,
+          el("span", { class: `tok ${kind}`, "aria-hidden": "true" }, "abc"), ` ${meaning}`)))
+      : null;
+    this.node = el("section", { class: "card lane", "aria-labelledby": id },
+      el("h2", { id }, title), this.text, this.reading, this.status, this.legend);
+    this.text.addEventListener("keydown", (event) => this.onKey(event));
+    this.text.addEventListener("focus", () => {
+      if (this.chosen < 0 && this.tokens.length > 0) this.choose(0);
+    });
+    for (const kind of ["pointerover", "click"]) {
+      this.text.addEventListener(kind, (event) => {
+        const token = event.target.closest("[data-index]");
+        if (token !== null) this.choose(Number(token.dataset.index));
+      });
+    }
+  }
+
+  /** Resolves when the answer is complete. */
+  async run(request, signal) {
+    const start = performance.now();
+    try {
+      await stream("Generate", request, (message) => this.onMessage(message), { signal });
+    } catch (error) {
+      this.status.textContent = error.name === "AbortError"
+        ? `Stopped after ${count(this.tokens.length)} tokens.` : "Failed.";
+      throw error;
+    } finally {
+      this.elapsed = performance.now() - start;
+      this.reading.textContent = this.tokens.map((token) => token.text).join("");
+    }
+  }
+
+  onMessage({ started, delta, finished }) {
+    if (started) {
+      this.promptLength = (started.promptTokenIds ?? []).length;
+      this.seed = started.sampling?.seed ?? "0";
+    }
+    if (delta) this.onDelta(delta);
+    if (finished) this.onFinished(finished);
+  }
+
+  onDelta(delta) {
+    this.onTrace(delta.trace ?? []);
+    const bytes = bytesOf(delta.text ?? "");
+    let begin = 0;
+    (delta.tokenIds ?? []).forEach((id, i) => {
+      const end = (delta.textEnds ?? [])[i] ?? begin;
+      this.addToken({
+        id,
+        text: sliceBytes(bytes, begin, end),
+        draft: (delta.origins ?? [])[i] === "TOKEN_ORIGIN_DRAFT",
+        logprobs: (delta.logprobs ?? [])[i] ?? null,
+        choice: this.choices?.get((delta.firstIndex ?? 0) + i) ?? null,
+      });
+      begin = end;
+    });
+    this.status.textContent = `${count(this.tokens.length)} tokens …`;
+    this.scheduleProgress();
+  }
+
+  onTrace(passes) {
+    this.choices ??= new Map();
+    for (const pass of passes) {
+      const first = (pass.position ?? 0) - this.promptLength;
+      (pass.choices ?? []).forEach((choice, i) => this.choices.set(first + i, choice));
+      for (const draft of pass.drafts ?? []) {
+        for (const token of draft.tokens ?? []) this.addProposal(draft, token);
+      }
+      if (pass.timings) this.passes.push(pass);
+    }
+  }
+
+  addProposal(draft, token) {
+    const index = (token.position ?? 0) - this.promptLength;
+    const list = this.proposals.get(index) ?? [];
+    list.push({
+      id: token.tokenId ?? 0,
+      text: decodeBytes(token.tokenBytes),
+      outcome: (token.outcome ?? "").replace("DRAFT_OUTCOME_", "").toLowerCase(),
+      drafter: draft.drafter ?? "",
+      nodeName: draft.node ?? "",
+      draftProbability: token.draftProbability,
+      target: token.target,
+    });
+    this.proposals.set(index, list);
+  }
+
+  addToken(token) {
+    const index = this.tokens.length;
+    token.index = index;
+    token.rejected = (this.proposals.get(index) ?? []).filter((p) => p.outcome === "rejected");
+    token.kind = token.draft ? "draft" : token.rejected.length > 0 ? "correction" : "target";
+    this.tokens.push(token);
+    const shown = token.text === ""
+      ? [el("span", { class: "esc", title: "no text of its own" }, "∅")] : textNodes(token.text);
+    token.node = el("span", {
+      class: `tok ${this.speculative ? token.kind : "target"}`, role: "option", id: `lane-${this.number}-${index}`,
+      "data-index": index, "aria-selected": "false",
+      "aria-label": `${visibleToken(token.text)}, ${ORIGINS[token.kind]}`,
+    }, ...shown);
+    this.text.append(token.node);
+    this.text.scrollTop = this.text.scrollHeight;
+  }
+
+  onFinished(finished) {
+    this.onTrace(finished.trace ? [finished.trace] : []);
+    if (finished.text && this.tokens.length > 0) {
+      const last = this.tokens.at(-1);
+      last.text += finished.text;
+      last.node.append(...textNodes(finished.text));
+    }
+    this.finished = finished;
+    const stats = finished.speculation ?? {};
+    const times = finished.timings ?? {};
+    const parts = [
+      `${count(finished.usage?.completionTokens)} tokens`,
+      `${(times.tokensPerSecond ?? 0).toFixed(1)} tokens/s`,
+      `first after ${milliseconds(times.timeToFirstTokenMs)}`,
+      `finished by ${(finished.finishReason ?? "").replace("FINISH_REASON_", "").toLowerCase()}`,
+    ];
+    if (this.speculative) {
+      parts.push(`${percent(stats.draftAcceptanceRate ?? 0)} of ${count(stats.numDraftTokens)} draft tokens accepted`,
+        `${(stats.meanAcceptanceLength ?? 0).toFixed(2)} tokens a step`);
+    }
+    this.status.replaceChildren(...parts.map((part) => el("span", null, part)));
+    this.onProgress(this);
+  }
+
+  /** Figures are drawn a few times a second, not for every token. */
+  scheduleProgress() {
+    if (this.timer) return;
+    this.timer = setTimeout(() => {
+      this.timer = 0;
+      this.onProgress(this);
+    }, 250);
+  }
+
+  choose(index) {
+    this.tokens[this.chosen]?.node.setAttribute("aria-selected", "false");
+    this.chosen = Math.max(0, Math.min(index, this.tokens.length - 1));
+    const token = this.tokens[this.chosen];
+    if (!token) return;
+    token.node.setAttribute("aria-selected", "true");
+    this.text.setAttribute("aria-activedescendant", token.node.id);
+    this.panel.show(token, this);
+  }
+
+  onKey(event) {
+    const last = this.tokens.length - 1;
+    const to = {
+      ArrowRight: this.chosen + 1, ArrowDown: this.chosen + 1,
+      ArrowLeft: this.chosen - 1, ArrowUp: this.chosen - 1,
+      Home: 0, End: last,
+    }[event.key];
+    if (to === undefined || last < 0) return;
+    event.preventDefault();
+    this.choose(to);
+    this.tokens[this.chosen].node.scrollIntoView({ block: "nearest" });
+  }
+}
+
+export { ORIGINS };
