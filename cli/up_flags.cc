@@ -78,6 +78,10 @@ void AddNodeFlags(CLI::App* command, UpOptions* options) {
       "--max_queued_sequences",
       options->max_queued_sequences,
       "Sequences that may wait beyond these, for each verifier");
+  command->add_flag("--inspect",
+                    options->inspect,
+                    "Let users look into the model: what the console's page "
+                    "Explain shows");
   AddSyntheticFlags(command, options);
   command->add_option("--log_level", options->log_level, "For all processes")
       ->check(CLI::IsMember({"debug", "info", "warning", "error"}))

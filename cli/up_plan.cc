@@ -190,6 +190,7 @@ std::vector<std::string> VerifierArguments(const UpOptions& options,
                         options.local_draft_model});
     }
   }
+  if (options.inspect) arguments.emplace_back("--inspect");
   AddOption("--max_model_len", options.max_model_len, &arguments);
   AddOption("--kv_cache_mib", options.kv_cache_mib, &arguments);
   AddOption("--max_num_sequences", options.max_num_sequences, &arguments);

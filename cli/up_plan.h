@@ -65,6 +65,8 @@ struct UpOptions {
   TlsFiles tls;
   std::string api_keys;
   bool allow_insecure = false;
+  // Verifiers serve InspectService.
+  bool inspect = false;
 };
 
 // Which programs to run.

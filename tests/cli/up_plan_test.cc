@@ -180,6 +180,23 @@ TEST(UpPlanTest, LeavesTheLocalDrafterToTheVerifiersOtherwise) {
   }
 }
 
+TEST(UpPlanTest, LetsOnlyVerifiersInspectAndOnlyIfAsked) {
+  const auto inspects = [](const ChildSpec& node) {
+    return std::count(
+        node.arguments.begin(), node.arguments.end(), "--inspect");
+  };
+  UpOptions options = Options();
+  for (const bool asked : {false, true}) {
+    options.inspect = asked;
+    const absl::StatusOr<UpPlan> plan = MakeUpPlan(options, "/bin");
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    for (const ChildSpec& node : plan->nodes) {
+      const bool verifier = node.program == "/bin/verifier_node";
+      EXPECT_EQ(inspects(node), asked && verifier ? 1 : 0) << node.name;
+    }
+  }
+}
+
 TEST(UpPlanTest, GivesTheOracleTheTargetsFile) {
   UpOptions options = Options();
   options.drafter = "oracle";
