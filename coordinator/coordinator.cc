@@ -150,13 +150,15 @@ absl::Status Coordinator::ListenHttp() {
                           .keys = api_keys_.get(),
                           .operator_keys = operator_keys_.get()};
   for (const auto* service : {v1::GenerationService::service_full_name(),
-                              v1::ClusterService::service_full_name()}) {
+                              v1::ClusterService::service_full_name(),
+                              v1::InspectService::service_full_name()}) {
     AddRpcRoutes(
         http_.get(),
         &http_backend_,
         google::protobuf::DescriptorPool::generated_pool()->FindServiceByName(
             service));
   }
+  AddConsoleRoutes(http_.get());
   return http_->Listen();
 }
 
