@@ -284,7 +284,7 @@ grpc::ServerUnaryReactor* ClusterService::GetStats(
   *response = MakeStatsResponse(metrics_->ReadCounters());
   // Gauges are read one by one, while they move.
   response->set_num_requests_running(
-      static_cast<int32_t>(std::max(requests_->running->value(), 0.0)));
+      static_cast<int32_t>(std::max(requests_->NumRunning(), 0.0)));
   response->set_num_requests_waiting(
       static_cast<int32_t>(std::max(requests_->waiting->value(), 0.0)));
   response->set_uptime_ms(absl::ToInt64Milliseconds(clock_.Now() - started_));

@@ -244,6 +244,13 @@ ModelMetrics* CoordinatorMetrics::ForModel(const std::string& model_name) {
   return metrics.get();
 }
 
+double CoordinatorMetrics::NumRunning() const {
+  MutexLock lock(&mutex_);
+  double sum = 0;
+  for (const auto& [name, model] : models_) sum += model->running->value();
+  return sum;
+}
+
 void CoordinatorMetrics::OnFailure(const absl::Status& status,
                                    const std::string& model_name) {
   Failures(registry_, status.code(), model_name)->Increment();

@@ -126,6 +126,8 @@ class CoordinatorMetrics {
   // A request failed; `model_name` is empty if it is not known.
   void OnFailure(const absl::Status& status,
                  const std::string& model_name = "");
+  // Requests that verifiers work on, of all models.
+  double NumRunning() const;
 
   // Requests that are being prepared.
   Gauge* const waiting;
@@ -138,7 +140,7 @@ class CoordinatorMetrics {
  private:
   MetricsRegistry* const registry_;
   std::atomic<int> pairs_left_ = kMaxPairs;
-  Mutex mutex_;
+  mutable Mutex mutex_;
   std::map<std::string, std::unique_ptr<ModelMetrics>> models_
       ABSL_GUARDED_BY(mutex_);
 };

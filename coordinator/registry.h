@@ -73,7 +73,8 @@ class Registry {
               absl::Time now);
   // The Join stream has ended: the node is gone. Streams that run on it go on.
   // If the coordinator itself stood still a moment ago, its nodes have given it
-  // up and come back: then it stays as it is, until it has been silent too long.
+  // up and come back: then it stays as it is, until it has been silent too
+  // long.
   void OnDetached(const Registration& registration,
                   absl::string_view reason,
                   absl::Time now);

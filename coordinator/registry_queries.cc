@@ -260,7 +260,8 @@ bool Registry::IsServing(const std::string& node_id) const {
 bool Registry::IsIncompatible(const std::string& node_id) const {
   MutexLock lock(&mutex_);
   const auto it = nodes_.find(node_id);
-  return it != nodes_.end() && it->second.info.state == NodeState::kIncompatible;
+  return it != nodes_.end() &&
+         it->second.info.state == NodeState::kIncompatible;
 }
 
 int Registry::Count(NodeRole role, NodeState state) const {

@@ -18,8 +18,8 @@ struct HealthReport {
   std::string json = "{}";
 };
 
-// Adds GET /metrics, GET /health and GET /ready. Both arguments must outlive the server.
-// REQUIRES: before Listen.
+// Adds GET /metrics, GET /health and GET /ready. Both arguments must outlive
+// the server. REQUIRES: before Listen.
 void AddMetricsRoutes(HttpServer* server,
                       const MetricsRegistry* registry,
                       std::function<HealthReport()> health);

@@ -230,14 +230,15 @@ void Drain(const NodeParts& parts,
            NodeDrain* drain,
            NodeHealth* health,
            JoinClient* join) {
-  SPECWIRE_LOG(Info,
-               "draining: ",
-               reason,
-               "; ",
-               parts.load().num_sequences(),
-               " sequences run, ",
-               absl::ToInt64Seconds(absl::Ceil(drain->left(), absl::Seconds(1))),
-               " s for them to end");
+  SPECWIRE_LOG(
+      Info,
+      "draining: ",
+      reason,
+      "; ",
+      parts.load().num_sequences(),
+      " sequences run, ",
+      absl::ToInt64Seconds(absl::Ceil(drain->left(), absl::Seconds(1))),
+      " s for them to end");
   health->SetDraining();
   parts.drain();
   join->TellDraining(reason, drain->left());

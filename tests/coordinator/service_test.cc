@@ -5,12 +5,12 @@
 #include <string>
 #include <thread>
 
+#include "absl/strings/str_cat.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/status.h"
 #include "coordinator/coordinator.h"
 #include "coordinator/options.h"
 #include "gmock/gmock.h"
-#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "httplib.h"
 #include "tests/testing/health.h"

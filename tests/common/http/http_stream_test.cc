@@ -195,7 +195,9 @@ TEST(HttpStreamTest, ManyStreamsLeaveRoomForHealth) {
   options.max_slow_requests = 80;
   HttpServer server(options);
   MetricsRegistry registry;
-  AddMetricsRoutes(&server, &registry, [] { return HealthReport{true, true, "{}"}; });
+  AddMetricsRoutes(&server, &registry, [] {
+    return HealthReport{true, true, "{}"};
+  });
   absl::Notification end;
   std::atomic<int> running = 0;
   HttpRoute route;
