@@ -109,7 +109,7 @@ void Choice::OnDecoded(int32_t number, const v1::DecodeResponse& response) {
   if (response.has_check()) {
     const absl::Status status =
         StreamAccount::Compare(response.check().num_sent(), num_before);
-    if (!status.ok()) LoseVerifier(status);
+    if (!status.ok()) FailVerifierStream(status);
     return;
   }
   if (response.has_prompt_logprobs()) {
@@ -261,6 +261,8 @@ void Choice::OnDecodeClosed(int32_t number, const absl::Status& status) {
     Perform(machine_.OnVerifierRefused());
     return;
   }
+  // Not even a status came over the connection.
+  if (absl::IsUnknown(status)) return FailVerifierStream(status);
   LoseVerifier(NotOk(status, "verifier"));
 }
 
@@ -308,7 +310,7 @@ void Choice::OnDrafted(int32_t source, const v1::DraftResponse& response) {
         response.has_check()
             ? StreamAccount::Compare(response.check().num_sent(), num_before)
             : absl::OkStatus();
-    if (!status.ok()) return OnDraftClosed(source, status);
+    if (!status.ok()) return FailDrafterStream(status);
   }
   if (response.has_check()) return;
   const Proposal proposal = ParseProposal(response, source);

@@ -32,7 +32,7 @@ namespace specwire::coordinator {
 // What all sessions share. Outlives them.
 struct SessionEnvironment {
   Registry* registry = nullptr;
-  const Membership* membership = nullptr;
+  Membership* membership = nullptr;
   TimerThread* timer = nullptr;
   CoordinatorMetrics* metrics = nullptr;
   SpeculationPriors* priors = nullptr;
@@ -112,6 +112,8 @@ class Choice final {
     absl::Time opened;
     NodeInfo node;
     std::shared_ptr<ClientSender<v1::DecodeRequest>> sender;
+    // The connection that it is on.
+    std::shared_ptr<const NodeLink> link;
     StreamAccount account;
   };
   struct DrafterStream {
@@ -119,6 +121,7 @@ class Choice final {
     int32_t source = 0;
     NodeInfo node;
     std::shared_ptr<ClientSender<v1::DraftRequest>> sender;
+    std::shared_ptr<const NodeLink> link;
     StreamAccount account;
   };
   // A drafter's debt and when it is to be paid.
@@ -138,6 +141,10 @@ class Choice final {
   // Streams make progress or end: every now and then a node is asked whether
   // its stream is there and has all that was sent, choice_streams.cc.
   void CheckStreams();
+  // Messages of the stream were lost, and so may be those of the next one on
+  // its connection.
+  void FailVerifierStream(const absl::Status& why);
+  void FailDrafterStream(const absl::Status& why);
   void ScheduleCheck();
   void SendToVerifier(v1::DecodeRequest message);
   void SendToDrafter(v1::DraftRequest message);

@@ -190,6 +190,7 @@ void Choice::Do(const OpenVerifier& open) {
       [&link](grpc::ClientContext* context, auto* reactor) {
         link->verifier.async()->Decode(context, reactor);
       });
+  verifier_.link = link;
   verifier_.account.Open(verifier_.opened);
   v1::DecodeRequest message = MakeDecodeOpen(request_, open, index_);
   message.mutable_open()->set_max_silence_ms(absl::ToInt64Milliseconds(
@@ -257,6 +258,7 @@ bool Choice::OpenDraftNode(const OpenDrafter& open) {
       [&link](grpc::ClientContext* context, auto* reactor) {
         link->drafter.async()->Draft(context, reactor);
       });
+  drafter_.link = link;
   drafter_.account.Open(absl::Now());
   v1::DraftRequest message = MakeDraftOpen(request_, open, index_);
   message.mutable_open()->set_max_silence_ms(absl::ToInt64Milliseconds(

@@ -37,6 +37,18 @@ void Choice::SendToDrafter(v1::DraftRequest message) {
   drafter_.sender->Send(std::move(message));
 }
 
+void Choice::FailVerifierStream(const absl::Status& why) {
+  environment_.membership->RenewLink(verifier_.node.node_id,
+                                     verifier_.link.get());
+  LoseVerifier(why);
+}
+
+void Choice::FailDrafterStream(const absl::Status& why) {
+  environment_.membership->RenewLink(drafter_.node.node_id,
+                                     drafter_.link.get());
+  OnDraftClosed(drafter_.source, why);
+}
+
 void Choice::ScheduleCheck() {
   if (ended_) return;
   check_id_ = environment_.timer->ScheduleAfter(
@@ -60,7 +72,7 @@ void Choice::CheckStreams() {
   if (drafter_.sender != nullptr) {
     const absl::Duration silence = drafter_.account.Silence(now);
     if (silence > deadline) {
-      OnDraftClosed(drafter_.source, Silent(silence));
+      FailDrafterStream(Silent(silence));
     } else {
       v1::DraftRequest message;
       message.mutable_check()->set_num_sent(drafter_.account.num_sent());
@@ -70,7 +82,7 @@ void Choice::CheckStreams() {
   if (verifier_.sender != nullptr) {
     const absl::Duration silence = verifier_.account.Silence(now);
     if (silence > deadline) {
-      LoseVerifier(Silent(silence));
+      FailVerifierStream(Silent(silence));
     } else {
       // A tune that was altered on its way must not hold up the sequence.
       SendToVerifier(MakeDecodeTune(machine_.verifier_settings()));

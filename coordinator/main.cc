@@ -169,6 +169,10 @@ absl::StatusOr<CoordinatorOptions> CheckFlags(const Flags& flags) {
   if (absl::Status status = ValidateOptions(options); !status.ok()) {
     return absl::InvalidArgumentError(absl::StrCat("--", status.message()));
   }
+  if (options.stream_deadline <= options.drafter_deadline) {
+    return absl::InvalidArgumentError(
+        "--stream_deadline: must be longer than --drafter_deadline");
+  }
   SPECWIRE_RETURN_IF_ERROR(CheckServerSecurity(
       options.security, options.listen, kCoordinatorCertificate));
   return options;
@@ -212,6 +216,8 @@ absl::Status Serve(const CoordinatorOptions& options, int rpc_threads) {
                absl::FormatDuration(options.speculation.patience),
                ", drafter_deadline ",
                absl::FormatDuration(options.drafter_deadline),
+               ", stream_deadline ",
+               absl::FormatDuration(options.stream_deadline),
                ", max_requests ",
                options.max_concurrent_requests,
                ", credit ",

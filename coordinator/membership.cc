@@ -188,6 +188,13 @@ std::shared_ptr<const NodeLink> Membership::Link(
   return it == links_.end() ? nullptr : it->second;
 }
 
+void Membership::RenewLink(const std::string& node_id, const NodeLink* link) {
+  MutexLock lock(&mutex_);
+  const auto it = links_.find(node_id);
+  if (it == links_.end() || it->second.get() != link) return;
+  it->second = std::make_shared<NodeLink>(link->address, channel_options_);
+}
+
 void Membership::After(absl::Duration delay,
                        absl::AnyInvocable<void()> callback) {
   MutexLock lock(&mutex_);
@@ -228,6 +235,8 @@ void Membership::Probe(const NodeInfo& node, int attempt) {
     return;
   }
   registry_->OnProbeFailed(node.node_id, status);
+  // The connection is there, and does not carry what it is given.
+  if (!absl::IsUnavailable(status)) RenewLink(node.node_id, link.get());
   const absl::Duration pause =
       std::min(kFirstPause * (1 << std::min(attempt, 10)), kLongestPause);
   After(pause, [this, node, attempt] { StartProbe(node, attempt + 1); });

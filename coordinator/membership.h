@@ -66,6 +66,9 @@ class Membership {
 
   // The way to a node; null if it has left.
   std::shared_ptr<const NodeLink> Link(const std::string& node_id) const;
+  // Messages were lost on the node's connection, if that is still `link`'s:
+  // from now on there is a new one.
+  void RenewLink(const std::string& node_id, const NodeLink* link);
 
   // While it lives, a call to a node is cancelled when the node becomes
   // suspect: for calls that somebody waits for. Membership outlives it.

@@ -146,6 +146,9 @@ absl::StatusOr<OpenSequence> FromProto(const v1::DecodeOpen& message,
   params.local_run_length = message.local_run_length();
   if (message.has_local_enough()) params.local_enough = message.local_enough();
   params.trace = message.trace();
+  if (message.max_silence_ms() > 0) {
+    open.max_silence = absl::Milliseconds(message.max_silence_ms());
+  }
   return open;
 }
 

@@ -69,6 +69,9 @@ struct OpenSequence {
   std::string cache_salt = {};
   // When its caller gives up.
   absl::Time deadline = absl::InfiniteFuture();
+  // A step that waits for a proposal without limit waits in vain if one takes
+  // longer: it, or what told of it, was lost on the way.
+  absl::Duration max_silence = absl::InfiniteDuration();
   // Shared with the stream's reactor.
   std::shared_ptr<DecodeSink> sink;
 };

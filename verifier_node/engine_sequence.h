@@ -48,6 +48,8 @@ struct Decoding {
   bool peer_done = false;
   // When its latest step ended, or it was started.
   absl::Time previous_step_end = absl::InfinitePast();
+  // See OpenSequence.
+  absl::Duration max_silence = absl::InfiniteDuration();
   // It waits without limit for a proposal at this length, as far as was looked;
   // 0: it does not.
   size_t waits_at = 0;

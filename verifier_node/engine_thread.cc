@@ -118,6 +118,7 @@ void EngineThread::OnOpen(StreamId stream, OpenSequence open) {
       .sampler = TargetSampler(rule, open.sampling, open.choice, open.context),
       .logprobs = open.logprobs,
       .trace = trace,
+      .max_silence = open.max_silence,
   });
   if (drafts) {
     sequence->decoding->local =
@@ -207,12 +208,12 @@ absl::Status EngineThread::CheckLockStep(EngineSequence* sequence) const {
     decoding.waits_since = now;
     return absl::OkStatus();
   }
-  if (now - decoding.waits_since <= options_.longest_lock_step) {
+  if (now - decoding.waits_since <= decoding.max_silence) {
     return absl::OkStatus();
   }
   return absl::AbortedError(
       absl::StrCat("no proposal has come for ",
-                   absl::FormatDuration(options_.longest_lock_step),
+                   absl::FormatDuration(decoding.max_silence),
                    " though the step waits for one"));
 }
 

@@ -44,9 +44,6 @@ struct EngineThreadOptions {
   size_t max_events = 1024;
   // What passes were measured to take.
   std::vector<StepCost> step_costs = {};
-  // Steps that wait for a proposal without limit wait in vain if one takes
-  // longer: it, or what told of it, was lost on the way.
-  absl::Duration longest_lock_step = absl::Minutes(1);
   // Called on the thread when the engine is found to be broken: passes fail,
   // and so do those of nobody's tokens. Null: it goes on.
   std::function<void(const absl::Status&)> on_fatal = nullptr;

@@ -24,7 +24,7 @@ constexpr std::array<absl::string_view, 8> kTargets = {"client",
                                                        "verifier_link",
                                                        "drafter_link",
                                                        "join_link"};
-constexpr std::array<absl::string_view, 15> kFaults = {"kill",
+constexpr std::array<absl::string_view, 16> kFaults = {"kill",
                                                        "terminate",
                                                        "stop_1s",
                                                        "stop_5s",
@@ -38,7 +38,8 @@ constexpr std::array<absl::string_view, 15> kFaults = {"kill",
                                                        "half_close",
                                                        "reset",
                                                        "blackhole",
-                                                       "flips"};
+                                                       "flips",
+                                                       "plain_flips"};
 constexpr std::array<absl::string_view, 9> kPhases = {"connect",
                                                       "join",
                                                       "prefill",
@@ -111,6 +112,12 @@ absl::string_view Name(Fault fault) {
 
 absl::string_view Name(Phase phase) {
   return kPhases[static_cast<size_t>(phase)];
+}
+
+bool MayChangeTokens(const Cell& cell) {
+  return cell.fault == Fault::kPlainFlips &&
+         (cell.target == Target::kClientLink ||
+          cell.target == Target::kVerifierLink);
 }
 
 std::string ToString(const Cell& cell) {

@@ -44,6 +44,8 @@ enum class Fault {
   kReset,
   kBlackhole,
   kFlips,
+  // Without TLS, which alone notices them.
+  kPlainFlips,
 };
 
 enum class Phase {
@@ -70,6 +72,10 @@ struct Cell {
 
   bool operator==(const Cell&) const = default;
 };
+
+// Tokens cross the link, and nothing tells whether those arrive that were sent:
+// a client may get others, or an error.
+bool MayChangeTokens(const Cell& cell);
 
 // "verifier/kill/prefill".
 std::string ToString(const Cell& cell);

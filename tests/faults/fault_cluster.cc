@@ -54,6 +54,8 @@ FaultCluster::FaultCluster(std::string bin,
     program.command = {absl::StrCat(bin_, "/coordinator"),
                        "--listen=127.0.0.1:0",
                        "--http=127.0.0.1:0",
+                       // Shorter than usual, so that cells are.
+                       "--stream_deadline=5",
                        "--log_level=warning"};
     for (const std::string& flag : TlsFlags(kCoordinatorCertificate)) {
       program.command.push_back(flag);

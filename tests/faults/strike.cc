@@ -64,6 +64,10 @@ void AddFault(Fault fault, LinkConditions* forward, LinkConditions* backward) {
       case Fault::kFlips:
         way->flip_rate = 0.05;
         break;
+      case Fault::kPlainFlips:
+        // Seldom enough that a frame now and then is hit and not all of them.
+        way->flip_rate = 0.003;
+        break;
       default:
         break;
     }

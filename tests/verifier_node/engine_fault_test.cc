@@ -70,7 +70,6 @@ class EngineFaultTest : public testing::Test {
 
   EngineThreadOptions Options() {
     EngineThreadOptions options;
-    options.longest_lock_step = absl::Milliseconds(100);
     options.on_fatal = [this](const absl::Status& reason) {
       EXPECT_TRUE(absl::StrContains(reason.message(), "broken for test"));
       ++num_fatal_;
@@ -89,6 +88,7 @@ class EngineFaultTest : public testing::Test {
     open.params.decode_until = 1 << 30;
     open.params.patience = patience;
     open.sampling.temperature = 0;
+    open.max_silence = absl::Milliseconds(100);
     open.sink = std::move(sink);
     thread_.worker()->Post(stream, std::move(open), 100);
     return stream;
