@@ -262,8 +262,18 @@ absl::Status FaultCluster::CheckNodes(int number) const {
                             ListNodes(number));
   std::set<std::string> serving;
   std::string busy;
+  std::string others;
   for (const v1::Node& node : nodes.nodes()) {
-    if (node.state() != v1::NODE_STATE_SERVING) continue;
+    if (node.state() != v1::NODE_STATE_SERVING) {
+      absl::StrAppend(&others,
+                      "; ",
+                      node.registration().name(),
+                      ": ",
+                      v1::NodeState_Name(node.state()),
+                      " ",
+                      node.reason());
+      continue;
+    }
     const std::string& name = node.registration().name();
     serving.insert(name);
     sequences_ += node.load().num_sequences();
@@ -279,8 +289,8 @@ absl::Status FaultCluster::CheckNodes(int number) const {
     }
   }
   if (serving.size() != kVerifiers + kDrafters) {
-    return absl::UnavailableError(
-        absl::StrCat("only these serve: ", absl::StrJoin(serving, ", ")));
+    return absl::UnavailableError(absl::StrCat(
+        "only these serve: ", absl::StrJoin(serving, ", "), others));
   }
   return busy.empty() ? absl::OkStatus() : absl::FailedPreconditionError(busy);
 }
