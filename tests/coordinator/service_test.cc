@@ -303,8 +303,8 @@ TEST(CoordinatorTest, RefusesBadOptionsByName) {
     void (*spoil)(CoordinatorOptions*);
   };
   const Case cases[] = {
-      {"listen", [](CoordinatorOptions* o) { o->listen = "x"; }},
-      {"http", [](CoordinatorOptions* o) { o->http = "x"; }},
+      {"listen", [](CoordinatorOptions* o) { o->listen = "no address"; }},
+      {"http", [](CoordinatorOptions* o) { o->http = "no address"; }},
       {"run_length",
        [](CoordinatorOptions* o) { o->speculation.run_length = 0; }},
       {"run_length",
