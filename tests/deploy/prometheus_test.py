@@ -295,7 +295,8 @@ class PrometheusTest(LongModelTest):
 
     def test_alarms_go_off_when_they_should(self):
         done = subprocess.run(
-            ["promtool", "test", "rules", DATA / "alerts_test.yml"], text=True,
+            ["promtool", "test", "rules", DATA / "alerts_test.yml",
+             DATA / "alerts_day_test.yml"], text=True,
             capture_output=True, timeout=5 * PATIENCE_S)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
