@@ -64,7 +64,9 @@ TEST(MembershipTest, MeasuresTheWayToDraftNodesAndReadsStepCosts) {
       options,
       &registry,
       &catalog,
-      {[] {}, [](const std::string&, const absl::Status&) {}});
+      {.drafters_gained = [] {},
+       .model_gained = [](const std::string&) {},
+       .node_suspect = [](const std::string&, const absl::Status&) {}});
   FakeDrafter drafter({});
   FakeVerifier verifier({.step_costs = {{1, absl::Milliseconds(7)},
                                         {9, absl::Milliseconds(15)}}});
