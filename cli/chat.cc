@@ -159,7 +159,9 @@ class ChatSession {
       AddMessage("assistant", completion.choices[0].text);
       if (outcome.status.ok()) {
         std::fprintf(
-            stderr, "%s\n", FiguresText(completion.choices[0]).c_str());
+            stderr,
+            "%s\n",
+            FiguresText(completion.started, completion.choices[0]).c_str());
       }
       exit_code_ = kExitDone;
       return true;

@@ -32,6 +32,7 @@ void AddTokenizeCommand(CLI::App* app, Runner* runner);
 void AddNodesCommand(CLI::App* app, Runner* runner);
 void AddDrainCommand(CLI::App* app, Runner* runner);
 void AddStatsCommand(CLI::App* app, Runner* runner);
+void AddTopCommand(CLI::App* app, Runner* runner);
 void AddBenchCommand(CLI::App* app, Runner* runner);
 
 // Gives every flag of `app` that has no environment variable yet the variable

@@ -3,8 +3,11 @@
 
 #include <algorithm>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "cli/trace_view.h"
+#include "common/drafting/drafter_names.h"
 
 namespace specwire::cli {
 namespace {
@@ -53,6 +56,7 @@ Json ChoiceJson(const Choice& choice, const std::string& prompt_text) {
       logprobs.push_back(LogprobJson(position));
     }
   }
+  if (!choice.trace.empty()) json["trace"] = TraceJson(choice.trace);
   Json& origins = json["origins"] = Json::array();
   for (v1::TokenOrigin origin : choice.origins) {
     origins.push_back(origin == v1::TOKEN_ORIGIN_DRAFT ? "draft" : "target");
@@ -77,19 +81,19 @@ Json SettingsJson(const v1::Speculation& settings) {
 
 }  // namespace
 
-double JsonLogprob(float logprob) {
-  return std::max(static_cast<double>(logprob), kNoLogprob);
-}
+double JsonLogprob(double logprob) { return std::max(logprob, kNoLogprob); }
 
 Json LogprobJson(const v1::PositionLogprobs& position) {
   if (!position.has_chosen()) return nullptr;
   Json top = Json::array();
   for (const v1::TokenLogprob& candidate : position.top()) {
     top.push_back(
-        Json::array({candidate.token_id(), JsonLogprob(candidate.logprob())}));
+        Json::array({candidate.token_id(),
+                     JsonLogprob(static_cast<double>(candidate.logprob()))}));
   }
   return {{"token_id", position.chosen().token_id()},
-          {"logprob", JsonLogprob(position.chosen().logprob())},
+          {"logprob",
+           JsonLogprob(static_cast<double>(position.chosen().logprob()))},
           {"top", top}};
 }
 
@@ -144,6 +148,8 @@ void Completion::Add(const v1::GenerateResponse& response) {
       choice->logprobs.insert(choice->logprobs.end(),
                               delta.logprobs().begin(),
                               delta.logprobs().end());
+      choice->trace.insert(
+          choice->trace.end(), delta.trace().begin(), delta.trace().end());
       break;
     }
     case v1::GenerateResponse::kFinished: {
@@ -151,6 +157,9 @@ void Completion::Add(const v1::GenerateResponse& response) {
       choice->finished = response.finished();
       choice->is_finished = true;
       choice->text += response.finished().text();
+      if (response.finished().has_trace()) {
+        choice->trace.push_back(response.finished().trace());
+      }
       break;
     }
     case v1::GenerateResponse::kAlive:
@@ -208,15 +217,36 @@ absl::string_view FinishReasonName(v1::FinishReason reason) {
   }
 }
 
-std::string FiguresText(const Choice& choice) {
+// Who drafted: a draft node's drafter, the verifier itself, or both.
+std::string DraftersText(const v1::SpeculationStats& stats) {
+  const std::string name = absl::CHexEscape(stats.drafter());
+  const int64_t local = stats.num_local_draft_tokens();
+  if (local == 0 || stats.drafter() == kLocalDrafter) {
+    return absl::StrCat("drafter ", name);
+  }
+  return absl::StrFormat(
+      "drafters %s (%d of %d draft tokens accepted) and %s (%d of %d)",
+      name,
+      stats.num_accepted_draft_tokens() -
+          stats.num_accepted_local_draft_tokens(),
+      stats.num_draft_tokens() - local,
+      kLocalDrafter,
+      stats.num_accepted_local_draft_tokens(),
+      local);
+}
+
+std::string FiguresText(const v1::GenerateStarted& started,
+                        const Choice& choice) {
   const v1::SpeculationStats& stats = choice.finished.speculation();
   const v1::GenerateTimings& timings = choice.finished.timings();
   std::string text = absl::StrFormat(
-      "%d prompt tokens, %d completion tokens, finish reason %s; first token "
-      "after %.0f ms, then %.1f tokens/s",
+      "%d prompt tokens, %d completion tokens, finish reason %s, seed %d; "
+      "first "
+      "token after %.0f ms, then %.1f tokens/s",
       choice.finished.usage().prompt_tokens(),
       choice.finished.usage().completion_tokens(),
       FinishReasonName(choice.finished.finish_reason()),
+      started.sampling().seed(),
       timings.time_to_first_token_ms(),
       timings.tokens_per_second());
   if (stats.num_spec_steps() == 0) {
@@ -227,9 +257,9 @@ std::string FiguresText(const Choice& choice) {
   }
   absl::StrAppendFormat(
       &text,
-      "\ndrafter %s: acceptance rate %.1f %% (%d of %d draft tokens), mean "
+      "\n%s: acceptance rate %.1f %% (%d of %d draft tokens), mean "
       "accepted length %.2f, %d speculative of %d verify passes",
-      stats.drafter(),
+      DraftersText(stats),
       100 * stats.draft_acceptance_rate(),
       stats.num_accepted_draft_tokens(),
       stats.num_draft_tokens(),

@@ -16,6 +16,8 @@ struct Choice {
   std::string text;
   std::vector<v1::TokenOrigin> origins;
   std::vector<v1::PositionLogprobs> logprobs;
+  // If asked for; what is left at the end is the last entry.
+  std::vector<v1::PassTrace> trace;
   v1::GenerateFinished finished;
   bool is_finished = false;
 };
@@ -47,7 +49,7 @@ nlohmann::ordered_json ToJson(const Completion& completion, bool several);
 nlohmann::ordered_json LogprobJson(const v1::PositionLogprobs& position);
 inline constexpr double kNoLogprob = -9999;
 // A log-probability as JSON tells it.
-double JsonLogprob(float logprob);
+double JsonLogprob(double logprob);
 
 // Acceptance figures under vLLM's names, and more.
 nlohmann::ordered_json StatsJson(const v1::SpeculationStats& stats);
@@ -57,7 +59,8 @@ absl::string_view FinishReasonName(v1::FinishReason reason);
 
 // The figures of a choice in two lines for people, without line break at the
 // end.
-std::string FiguresText(const Choice& choice);
+std::string FiguresText(const v1::GenerateStarted& started,
+                        const Choice& choice);
 
 // One line; malformed UTF-8 becomes U+FFFD.
 std::string DumpJson(const nlohmann::ordered_json& json);

@@ -16,6 +16,7 @@
 #include "cli/request_flags.h"
 #include "cli/resuming_call.h"
 #include "cli/token_printer.h"
+#include "cli/trace_view.h"
 #include "common/base/status_macros.h"
 
 namespace specwire::cli {
@@ -31,6 +32,7 @@ struct GenerateFlags {
   std::optional<int32_t> prompt_logprobs;
   bool echo = false;
   std::optional<int32_t> n;
+  bool trace = false;
   std::string marks = "auto";
   bool json = false;
 };
@@ -68,6 +70,7 @@ absl::StatusOr<v1::GenerateRequest> MakeGenerateRequest(
     request.set_prompt_logprobs(*flags.prompt_logprobs);
   request.set_echo(flags.echo);
   if (flags.n) request.set_n(*flags.n);
+  request.set_trace(flags.trace);
   return request;
 }
 
@@ -77,8 +80,13 @@ bool WriteLine(const std::string& line) {
          std::fputc('\n', stdout) != EOF && std::fflush(stdout) == 0;
 }
 
-void PrintFigures(const Choice& choice) {
-  std::fprintf(stderr, "%s\n", FiguresText(choice).c_str());
+void PrintFigures(const Completion& completion, const Choice& choice) {
+  std::fprintf(stderr, "%s\n", FiguresText(completion.started, choice).c_str());
+}
+
+bool PrintTrace(const Choice& choice) {
+  const std::string text = TraceText(choice.trace);
+  return std::fputs(text.c_str(), stdout) >= 0 && std::fflush(stdout) == 0;
 }
 
 // Several choices arrive mixed, so each is printed when all have ended.
@@ -88,10 +96,11 @@ bool PrintChoices(const Completion& completion, bool is_terminal) {
     TokenPrinter printer(stdout, Marks::kNone, is_terminal);
     if (!WriteLine(absl::StrCat("--- choice ", i)) ||
         !printer.PrintPlain(completion.prompt_text) ||
-        !printer.Finish(choice.text)) {
+        !printer.Finish(choice.text) || !PrintTrace(choice)) {
       return false;
     }
-    PrintFigures(choice);
+    std::fprintf(stderr, "choice %zu: ", i);
+    PrintFigures(completion, choice);
   }
   return true;
 }
@@ -150,7 +159,8 @@ int RunGenerate(const GenerateFlags& flags) {
   } else if (several) {
     written = PrintChoices(completion, is_terminal);
   } else if (!completion.choices.empty()) {
-    PrintFigures(completion.choices[0]);
+    written = PrintTrace(completion.choices[0]);
+    PrintFigures(completion, completion.choices[0]);
     if (completion.num_resumes > 0) {
       std::fprintf(stderr,
                    "resumed %d times after the loss of a coordinator; the "
@@ -203,6 +213,11 @@ void AddGenerateCommand(CLI::App* app, Runner* runner) {
                       flags->n,
                       "Independent completions, 1 to 16 (default 1); several "
                       "are printed when all have ended");
+  command->add_flag("--trace",
+                    flags->trace,
+                    "Tell for every position what was proposed, by whom, what "
+                    "the target chose, both probabilities and what became of "
+                    "the proposal, and the times of every verify pass");
   command
       ->add_option("--marks",
                    flags->marks,

@@ -36,6 +36,7 @@ int Main(int argc, char** argv) {
   AddNodesCommand(&app, &runner);
   AddDrainCommand(&app, &runner);
   AddStatsCommand(&app, &runner);
+  AddTopCommand(&app, &runner);
   AddBenchCommand(&app, &runner);
 
   try {

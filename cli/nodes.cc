@@ -4,13 +4,12 @@
 #include <string>
 #include <vector>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "cli/client.h"
 #include "cli/command.h"
 #include "cli/completion.h"
+#include "cli/node_text.h"
 #include "cli/table.h"
-#include "common/drafting/drafter_names.h"
 
 namespace specwire::cli {
 namespace {
@@ -20,48 +19,26 @@ struct NodesFlags {
   bool json = false;
 };
 
-// "NODE_STATE_SERVING" -> "serving".
-std::string ShortName(const std::string& value, const std::string& prefix) {
-  return absl::AsciiStrToLower(
-      value.substr(value.starts_with(prefix) ? prefix.size() : 0));
-}
-
-std::string RoleName(const v1::Node& node) {
-  return ShortName(v1::NodeRole_Name(node.registration().role()), "NODE_ROLE_");
-}
-
-std::string StateName(const v1::Node& node) {
-  return ShortName(v1::NodeState_Name(node.state()), "NODE_STATE_");
-}
-
-// What the node serves: the model of a verifier, the drafter of a draft node.
-std::string Serves(const v1::Node& node) {
-  return node.has_model() ? node.model().name() : node.drafter();
-}
-
-// Whether its tokens are made up.
-bool IsSynthetic(const v1::Node& node) {
-  return node.model().synthetic() || node.drafter() == kSyntheticDrafter;
-}
-
 nlohmann::ordered_json NodesJson(const v1::ListNodesResponse& response) {
   nlohmann::ordered_json json = nlohmann::ordered_json::array();
   for (const v1::Node& node : response.nodes()) {
+    // What has left holds nothing.
+    const v1::NodeLoad load = IsGone(node) ? v1::NodeLoad() : node.load();
     json.push_back({{"name", node.registration().name()},
                     {"role", RoleName(node)},
                     {"state", StateName(node)},
                     {"pid", node.registration().pid()},
                     {"address", node.registration().address()},
-                    {"num_sequences", node.load().num_sequences()},
+                    {"num_sequences", load.num_sequences()},
                     {"reason", node.reason()},
                     {"serves", Serves(node)},
                     {"synthetic", IsSynthetic(node)},
                     {"engine", node.model().engine()},
                     {"model_digest", node.model().model_digest()},
-                    {"kv_blocks_used", node.load().kv_blocks_used()},
-                    {"kv_blocks_total", node.load().kv_blocks_total()},
-                    {"kv_blocks_cached", node.load().kv_blocks_cached()},
-                    {"num_waiting", node.load().num_waiting()}});
+                    {"kv_blocks_used", load.kv_blocks_used()},
+                    {"kv_blocks_total", load.kv_blocks_total()},
+                    {"kv_blocks_cached", load.kv_blocks_cached()},
+                    {"num_waiting", load.num_waiting()}});
   }
   return json;
 }
@@ -76,14 +53,14 @@ void PrintTable(const v1::ListNodesResponse& response) {
                                  "SERVES",
                                  "REASON"}};
   for (const v1::Node& node : response.nodes()) {
-    rows.push_back({node.registration().name(),
+    rows.push_back({Escaped(node.registration().name()),
                     RoleName(node),
                     StateName(node),
                     absl::StrCat(node.registration().pid()),
-                    node.registration().address(),
-                    absl::StrCat(node.load().num_sequences()),
-                    Serves(node),
-                    node.reason()});
+                    Escaped(node.registration().address()),
+                    LoadText(node, node.load().num_sequences()),
+                    Escaped(Serves(node)),
+                    Escaped(node.reason())});
   }
   std::fputs(TableText(rows).c_str(), stdout);
 }

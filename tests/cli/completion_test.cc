@@ -152,13 +152,30 @@ TEST(CompletionTest, SumsTheUsageOfAllChoices) {
 }
 
 TEST(CompletionTest, SumsUpInTwoLines) {
-  const std::string text = FiguresText(MakeCompletion().choices[0]);
+  const Completion completion = MakeCompletion();
+  const std::string text =
+      FiguresText(completion.started, completion.choices[0]);
   EXPECT_THAT(text, HasSubstr("4 completion tokens"));
   EXPECT_THAT(text, HasSubstr("finish reason stop"));
   EXPECT_THAT(text, HasSubstr("40.0 tokens/s"));
   EXPECT_THAT(text, HasSubstr("\ndrafter ngram: acceptance rate 50.0 %"));
   EXPECT_THAT(text, HasSubstr("mean accepted length 2.00"));
-  EXPECT_THAT(FiguresText(Choice()), Not(HasSubstr("acceptance rate")));
+  EXPECT_THAT(text, HasSubstr("seed 9223372036854775807"));
+  EXPECT_THAT(FiguresText({}, Choice()), Not(HasSubstr("acceptance rate")));
+}
+
+TEST(CompletionTest, NamesBothWhoDrafted) {
+  Completion completion = MakeCompletion();
+  v1::SpeculationStats* stats =
+      completion.choices[0].finished.mutable_speculation();
+  stats->set_num_local_draft_tokens(3);
+  stats->set_num_accepted_local_draft_tokens(2);
+  EXPECT_THAT(FiguresText(completion.started, completion.choices[0]),
+              HasSubstr("drafters ngram (0 of 1 draft tokens accepted) and "
+                        "local (2 of 3): acceptance rate 50.0 %"));
+  stats->set_drafter("local");
+  EXPECT_THAT(FiguresText(completion.started, completion.choices[0]),
+              HasSubstr("\ndrafter local: acceptance rate"));
 }
 
 TEST(CompletionTest, DumpsMalformedText) {
