@@ -133,6 +133,13 @@ bool IsSynthetic(const UpOptions& options) {
 // that they cannot serve.
 absl::Status CheckSynthetic(const UpOptions& options) {
   const bool drafts = options.drafter == kSyntheticDrafter;
+  if (options.synthetic_acceptance.has_value() && !drafts) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--synthetic_acceptance: belongs to --drafter ",
+                     kSyntheticDrafter,
+                     ", not to ",
+                     options.drafter));
+  }
   if (IsSynthetic(options)) {
     SPECWIRE_RETURN_IF_ERROR(
         CheckSyntheticAllowed(options.allow_synthetic, "--engine synthetic"));

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/random_id.h"
@@ -18,6 +19,7 @@ namespace {
 
 constexpr size_t kMaxRequestIdLength = 128;
 constexpr int kMaxPriority = 100;
+constexpr size_t kMaxDrafterNameBytes = 64;
 // Long enough to tell prompts apart, short enough to lie in the part that they
 // share.
 constexpr size_t kAffinityTokens = 64;
@@ -298,9 +300,15 @@ absl::Status CheckDrafter(const std::string& drafter,
       std::find(served.begin(), served.end(), drafter) != served.end()) {
     return absl::OkStatus();
   }
+  if (drafter.size() > kMaxDrafterNameBytes) {
+    return Invalid("speculation.drafter: ",
+                   drafter.size(),
+                   " bytes, at most ",
+                   kMaxDrafterNameBytes);
+  }
   return absl::NotFoundError(absl::StrCat(
       "speculation.drafter: no draft node that fits the model serves '",
-      drafter,
+      absl::CHexEscape(drafter),
       "'; served: ",
       served.empty() ? std::string(kNoDrafter) : absl::StrJoin(served, ", ")));
 }

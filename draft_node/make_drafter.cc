@@ -34,6 +34,13 @@ absl::Status CheckDrafterOptions(const DrafterOptions& options) {
     SPECWIRE_RETURN_IF_ERROR(
         CheckSyntheticAllowed(options.allow_synthetic, "--drafter synthetic"));
     SPECWIRE_RETURN_IF_ERROR(CheckSyntheticDrafterOptions(options.synthetic));
+  } else if (options.synthetic.acceptance !=
+             SyntheticDrafterOptions().acceptance) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--synthetic_acceptance: belongs to the drafter ",
+                     kSyntheticDrafter,
+                     ", not to ",
+                     options.name));
   }
   if (!kind.has_model) {
     if (options.model.empty()) return absl::OkStatus();
@@ -50,6 +57,23 @@ absl::Status CheckDrafterOptions(const DrafterOptions& options) {
   }
   return absl::OkStatus();
 }
+
+namespace {
+
+// A drafter of the loaded model, named `name`; errors name the file.
+absl::StatusOr<std::unique_ptr<ModelDrafter>> MakeModelDrafter(
+    const std::string& file,
+    std::unique_ptr<Engine> engine,
+    const std::string& name) {
+  absl::StatusOr<std::unique_ptr<ModelDrafter>> drafter =
+      ModelDrafter::Create(std::move(engine), {.name = name});
+  if (drafter.ok()) return drafter;
+  return absl::Status(
+      drafter.status().code(),
+      absl::StrCat("--draft_model: ", file, ": ", drafter.status().message()));
+}
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<Drafter>> MakeDrafter(
     const DrafterOptions& options) {
@@ -93,11 +117,11 @@ absl::StatusOr<std::unique_ptr<Drafter>> MakeDrafter(
                engine->kv_block_size(),
                " tokens");
   if (options.name != kHybridDrafter) {
-    return ModelDrafter::Create(std::move(engine), {.name = options.name});
+    return MakeModelDrafter(options.model, std::move(engine), options.name);
   }
   SPECWIRE_ASSIGN_OR_RETURN(
       std::unique_ptr<ModelDrafter> model,
-      ModelDrafter::Create(std::move(engine), ModelDrafterOptions()));
+      MakeModelDrafter(options.model, std::move(engine), kModelDrafter));
   SPECWIRE_ASSIGN_OR_RETURN(std::unique_ptr<SuffixDrafter> lookup,
                             SuffixDrafter::Create(SuffixOptions()));
   return std::make_unique<HybridDrafter>(std::move(lookup), std::move(model));

@@ -126,7 +126,10 @@ void AddFlags(CLI::App* app, Flags* flags) {
                   flags->local_drafter,
                   "drafter that it keeps for itself: suffix (lookup), hybrid "
                   "(lookup, and a model where that pays) or none (default: "
-                  "suffix; with the engine synthetic none)");
+                  "suffix; with the engine synthetic none)")
+      ->check([](const std::string& name) {
+        return name.empty() ? "is empty; use none" : "";
+      });
   app->add_option("--local_draft_model",
                   flags->local_draft_model,
                   "the model's GGUF file for --local_drafter hybrid");
@@ -295,11 +298,13 @@ absl::Status Serve(const Flags& flags, const NodeOptions& options) {
   // One for target and drafts: a second one's workers would have to be woken
   // between all passes, and would stand in each other's way.
   const auto threads = std::make_shared<ThreadPool>(options.num_threads);
+  const LocalDrafterOptions local_options =
+      ToLocalDrafterOptions(flags, threads);
+  SPECWIRE_ASSIGN_OR_RETURN(std::unique_ptr<Drafter> draft_model,
+                            LoadLocalDraftModel(local_options));
   SPECWIRE_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine,
                             MakeEngine(flags, threads));
   const ModelInfo& model = engine->info();
-  const LocalDrafterOptions local_options =
-      ToLocalDrafterOptions(flags, threads);
   SPECWIRE_LOG(Info,
                "model ",
                model.name,
@@ -322,8 +327,9 @@ absl::Status Serve(const Flags& flags, const NodeOptions& options) {
                ", threads ",
                options.num_threads);
   const SteadyClock clock;
-  SPECWIRE_ASSIGN_OR_RETURN(std::unique_ptr<LocalDrafter> local_drafter,
-                            MakeLocalDrafter(local_options, *engine, &clock));
+  SPECWIRE_ASSIGN_OR_RETURN(
+      std::unique_ptr<LocalDrafter> local_drafter,
+      MakeLocalDrafter(local_options, std::move(draft_model), *engine, &clock));
   SPECWIRE_ASSIGN_OR_RETURN(const std::vector<StepCost> costs,
                             MeasureAndLog(flags, engine.get()));
 

@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/logging.h"
 #include "common/base/status_macros.h"
@@ -14,8 +15,24 @@
 namespace specwire::verifier {
 namespace {
 
-absl::StatusOr<std::unique_ptr<Drafter>> MakeModel(
-    const LocalDrafterOptions& options, const Engine& target) {
+// Whether the draft model was made for the target's vocabulary.
+absl::Status CheckVocabulary(const Drafter& model, const Engine& target) {
+  SPECWIRE_ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer,
+                            Tokenizer::Create(target.tokenizer_model()));
+  if (model.vocabulary_fingerprint() == tokenizer->fingerprint()) {
+    return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(
+      absl::StrCat("--local_draft_model: has the vocabulary ",
+                   model.vocabulary_fingerprint(),
+                   ", and ",
+                   target.info().name,
+                   " has ",
+                   tokenizer->fingerprint()));
+}
+
+absl::StatusOr<std::unique_ptr<Drafter>> LoadModel(
+    const LocalDrafterOptions& options) {
   EngineOptions engine_options = options.engine;
   engine_options.allow_draft_model = true;
   SPECWIRE_ASSIGN_OR_RETURN(std::unique_ptr<Engine> engine,
@@ -24,19 +41,6 @@ absl::StatusOr<std::unique_ptr<Drafter>> MakeModel(
   SPECWIRE_ASSIGN_OR_RETURN(
       std::unique_ptr<ModelDrafter> model,
       ModelDrafter::Create(std::move(engine), ModelDrafterOptions()));
-  SPECWIRE_ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer,
-                            Tokenizer::Create(target.tokenizer_model()));
-  if (model->vocabulary_fingerprint() != tokenizer->fingerprint()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("--local_draft_model: ",
-                     model_name,
-                     " has the vocabulary ",
-                     model->vocabulary_fingerprint(),
-                     ", and ",
-                     target.info().name,
-                     " has ",
-                     tokenizer->fingerprint()));
-  }
   SPECWIRE_LOG(Info,
                "local draft model ",
                model_name,
@@ -77,14 +81,28 @@ absl::Status CheckLocalDrafterOptions(const LocalDrafterOptions& options) {
                    " has no model"));
 }
 
+absl::StatusOr<std::unique_ptr<Drafter>> LoadLocalDraftModel(
+    const LocalDrafterOptions& options) {
+  if (options.name != kHybridDrafter) return nullptr;
+  absl::StatusOr<std::unique_ptr<Drafter>> model = LoadModel(options);
+  if (model.ok()) return model;
+  const absl::string_view why = model.status().message();
+  return absl::Status(model.status().code(),
+                      absl::StrCat("--local_draft_model: ",
+                                   absl::StrContains(why, options.model)
+                                       ? ""
+                                       : absl::StrCat(options.model, ": "),
+                                   why));
+}
+
 absl::StatusOr<std::unique_ptr<LocalDrafter>> MakeLocalDrafter(
     const LocalDrafterOptions& options,
+    std::unique_ptr<Drafter> model,
     const Engine& target,
     const Clock* clock) {
   if (options.name == kNoDrafter) return nullptr;
-  std::unique_ptr<Drafter> model;
-  if (options.name == kHybridDrafter) {
-    SPECWIRE_ASSIGN_OR_RETURN(model, MakeModel(options, target));
+  if (model != nullptr) {
+    SPECWIRE_RETURN_IF_ERROR(CheckVocabulary(*model, target));
   }
   SPECWIRE_ASSIGN_OR_RETURN(std::unique_ptr<SuffixDrafter> lookup,
                             SuffixDrafter::Create(SuffixOptions()));

@@ -27,12 +27,19 @@ struct LocalDrafterOptions {
 // INVALID_ARGUMENT naming the flag if the options do not fit one another.
 absl::Status CheckLocalDrafterOptions(const LocalDrafterOptions& options);
 
-// Makes the drafter, for "none" a null pointer; only "hybrid" loads a model.
-// FAILED_PRECONDITION if that was made for another vocabulary than the
-// target's. The clock must outlive the drafter. REQUIRES:
+// Loads the model of "hybrid", to be handed to MakeLocalDrafter; for the others
+// a null pointer. It takes less time than the target, so it goes first: what is
+// wrong with it is known at once. Errors name flag and file. REQUIRES:
 // CheckLocalDrafterOptions is OK.
+absl::StatusOr<std::unique_ptr<Drafter>> LoadLocalDraftModel(
+    const LocalDrafterOptions& options);
+
+// Makes the drafter, for "none" a null pointer. FAILED_PRECONDITION if the
+// model was made for another vocabulary than the target's. The clock must
+// outlive the drafter. REQUIRES: CheckLocalDrafterOptions is OK.
 absl::StatusOr<std::unique_ptr<LocalDrafter>> MakeLocalDrafter(
     const LocalDrafterOptions& options,
+    std::unique_ptr<Drafter> model,
     const Engine& target,
     const Clock* clock);
 

@@ -204,7 +204,7 @@ absl::StatusOr<ModelConfig> ReadModelConfig(const GgufFile& file,
   }
   SPECWIRE_ASSIGN_OR_RETURN(config.eos_ids, ReadEosIds(file, vocab_size));
   if (num_layers < 0 || num_layers > config.num_layers_in_file) {
-    return absl::InvalidArgumentError(absl::StrCat("num_layers: ",
+    return absl::InvalidArgumentError(absl::StrCat("--draft_layers: ",
                                                    num_layers,
                                                    " is not between 0 and the ",
                                                    config.num_layers_in_file,

@@ -50,15 +50,15 @@ absl::Status CheckOptions(const EngineOptions& options) {
       };
   SPECWIRE_RETURN_IF_ERROR(CheckEngineName(options.engine, "engine"));
   if (options.num_threads < 1 || options.num_threads > kMaxThreads) {
-    return out_of_range("num_threads", options.num_threads, 1, kMaxThreads);
+    return out_of_range("--threads", options.num_threads, 1, kMaxThreads);
   }
   if (options.kv_cache_mib < 1 || options.kv_cache_mib > kMaxKvCacheMib) {
     return out_of_range(
-        "kv_cache_mib", options.kv_cache_mib, 1, kMaxKvCacheMib);
+        "--kv_cache_mib", options.kv_cache_mib, 1, kMaxKvCacheMib);
   }
   if (options.max_model_len < 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("max_model_len: ", options.max_model_len, " is negative"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--max_model_len: ", options.max_model_len, " is negative"));
   }
   return absl::OkStatus();
 }
@@ -201,17 +201,17 @@ absl::StatusOr<Capacity> ChooseCapacity(const ModelConfig& config,
       options.kv_cache_mib * (int64_t{1} << 20) / block_bytes, kMaxBlocks);
   const int64_t in_pool = num_blocks * kKvBlockSize;
   const std::string pool =
-      absl::StrCat("kv_cache_mib ", options.kv_cache_mib, " holds ", in_pool);
+      absl::StrCat("--kv_cache_mib ", options.kv_cache_mib, " holds ", in_pool);
   if (options.max_model_len > config.max_position_embeddings) {
     return absl::InvalidArgumentError(
-        absl::StrCat("max_model_len: ",
+        absl::StrCat("--max_model_len: ",
                      options.max_model_len,
                      " is above the model's context length ",
                      config.max_position_embeddings));
   }
   if (num_blocks < 1 || options.max_model_len > in_pool) {
     return absl::InvalidArgumentError(
-        absl::StrCat("max_model_len: ",
+        absl::StrCat("--max_model_len: ",
                      std::max(options.max_model_len, 1),
                      " tokens needed, but ",
                      pool));

@@ -134,6 +134,11 @@ TEST(UpPlanTest, SyntheticNodesMustBeAllowedAndFit) {
   };
   EXPECT_FALSE(refused([](UpOptions*) {}));
   EXPECT_FALSE(refused([](UpOptions* o) { o->drafter = "ngram"; }));
+  // Others have no use for its acceptance.
+  EXPECT_TRUE(refused([](UpOptions* o) {
+    o->drafter = "ngram";
+    o->synthetic_acceptance = "0.5";
+  }));
   EXPECT_TRUE(refused([](UpOptions* o) { o->allow_synthetic = false; }));
   EXPECT_TRUE(refused([](UpOptions* o) { o->drafter = "oracle"; }));
   EXPECT_TRUE(refused([](UpOptions* o) { o->model = "m.gguf"; }));

@@ -467,6 +467,15 @@ TEST(RequestValidationTest, DrafterMustBeServedUnlessSpeculationIsOff) {
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(std::string(status.message()),
               HasSubstr("'other'; served: ngram, oracle"));
+  // Names that are none are not echoed as they are, nor whole.
+  request.mutable_speculation()->set_drafter("a\x1b");
+  EXPECT_THAT(std::string(Check(request, {}, defaults).status().message()),
+              HasSubstr("'a\\x1b'"));
+  request.mutable_speculation()->set_drafter(std::string(100'000, 'x'));
+  const absl::Status long_name = Check(request, {}, defaults).status();
+  EXPECT_EQ(long_name.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(long_name.message()),
+              HasSubstr("speculation.drafter: 100000 bytes, at most 64"));
   request.mutable_speculation()->set_enabled(false);
   EXPECT_FALSE(Check(request, {}, defaults)->params.speculation.enabled);
   request.mutable_speculation()->set_enabled(true);

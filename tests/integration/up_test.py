@@ -254,6 +254,17 @@ class CannotStartTest(unittest.TestCase):
                 (("verifier_node", "--model", TINY_MODEL), 2, "coordinator"),
                 ((*verifier, "--engine", "magic"), 2, "int8, reference"),
                 ((*verifier, "--kv_cache_mib", "0"), 2, "kv_cache_mib"),
+                ((*verifier, "--max_model_len", "100000"), 1,
+                 "--max_model_len: 100000"),
+                ((*verifier, "--local_drafter", ""), 2, "--local_drafter"),
+                ((*verifier, "--local_drafter", "hybrid",
+                  "--local_draft_model", "/nonexistent.gguf"), 1,
+                 "--local_draft_model: /nonexistent.gguf"),
+                (("draft_node", *node, "--drafter", "model", "--draft_model",
+                  TINY_MODEL, "--draft_layers", "99"), 1,
+                 "--draft_layers: 99"),
+                ((*draft, "--synthetic_acceptance", "0.5"), 2,
+                 "--synthetic_acceptance"),
                 (("draft_node", "--coordinator", nobody, "--listen", address,
                   "--drafter", "ngram"), 1, address),
                 (("draft_node", *node, "--drafter", "bogus"), 2, "ngram"),
@@ -270,6 +281,36 @@ class CannotStartTest(unittest.TestCase):
                     finally:
                         program.kill()
                     self.assertIn(names, program.err())
+                    # Before the target is read, which may take minutes.
+                    if "--local_draft_model" in arguments:
+                        self.assertNotIn("engine reference", program.err())
+                        self.assertNotIn("digest", program.err())
+
+
+    def test_a_draft_model_that_cannot_be_used_is_named(self):
+        with tempfile.TemporaryDirectory() as folder:
+            broken = os.path.join(folder, "broken.gguf")
+            with open(TINY_MODEL, "rb") as file:
+                model = file.read()
+            self.assertEqual(model.count(b"smollm"), 1)
+            with open(broken, "wb") as file:
+                file.write(model.replace(b"smollm", b"smollx"))
+            node = ("--coordinator", f"127.0.0.1:{free_port()}", "--listen",
+                    "127.0.0.1:0")
+            for arguments, flag in (
+                    (("draft_node", *node, "--drafter", "model",
+                      "--draft_model", broken), "--draft_model"),
+                    (("verifier_node", *node, "--model", TINY_MODEL,
+                      "--local_drafter", "hybrid", "--local_draft_model",
+                      broken), "--local_draft_model")):
+                with self.subTest(arguments=arguments):
+                    program = Program(*arguments)
+                    try:
+                        self.assertEqual(program.wait(30), FAILED,
+                                         program.err())
+                    finally:
+                        program.kill()
+                    self.assertIn(f"{flag}: {broken}: ", program.err())
 
 
 if __name__ == "__main__":

@@ -57,7 +57,7 @@ TEST(ModelConfigTest, TakesTheFirstLayers) {
   EXPECT_EQ(Read(TinyFile(), 2)->num_layers_in_file, 3);
   for (const int bad : {-1, 4}) {
     EXPECT_THAT(std::string(Read(TinyFile(), bad).status().message()),
-                HasSubstr("num_layers"));
+                HasSubstr("--draft_layers: "));
   }
 }
 
