@@ -219,7 +219,9 @@ void Supervisor::AnnounceReady() {
   const std::string address = DialAddress(addresses_.rpc);
   std::printf("coordinator %s\n", address.c_str());
   if (!addresses_.http.empty()) {
-    std::printf("http http://%s\n", DialAddress(addresses_.http).c_str());
+    std::printf("http %s://%s\n",
+                plan_.http_tls ? "https" : "http",
+                DialAddress(addresses_.http).c_str());
   }
   std::printf("READY\n");
   std::fflush(stdout);

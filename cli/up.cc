@@ -69,7 +69,8 @@ void AddUpFlags(CLI::App* command, UpFlags* flags) {
   command
       ->add_option("--http",
                    options->http,
-                   "HOST:PORT for /health and /metrics; port 0 takes a free "
+                   "HOST:PORT for HTTP: OpenAI's routes under /v1, all methods "
+                   "under /api, /health and /metrics; port 0 takes a free "
                    "one, 'none' serves none")
       ->capture_default_str();
   command->add_option("--metrics",
@@ -94,6 +95,13 @@ void AddUpFlags(CLI::App* command, UpFlags* flags) {
                       options->tls.ca,
                       "File with the roots that others' certificates must come "
                       "from (PEM)");
+  command->add_flag("--http_tls",
+                    options->http_tls,
+                    "Serve HTTP with TLS, with the same files");
+  command->add_option("--operator_keys",
+                      options->operator_keys,
+                      "File with the keys of those who may drain nodes over "
+                      "HTTP, see coordinator --help");
   command->add_option("--api_keys",
                       options->api_keys,
                       "File with the SHA-256 of each user's key, one a line "

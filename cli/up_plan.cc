@@ -328,6 +328,13 @@ absl::StatusOr<UpPlan> MakeUpPlan(const UpOptions& asked,
     plan.coordinator.arguments.insert(plan.coordinator.arguments.end(),
                                       {"--api_keys", options.api_keys});
   }
+  if (!options.operator_keys.empty()) {
+    plan.coordinator.arguments.insert(
+        plan.coordinator.arguments.end(),
+        {"--operator_keys", options.operator_keys});
+  }
+  if (options.http_tls) plan.coordinator.arguments.emplace_back("--http_tls");
+  plan.http_tls = options.http_tls;
   if (options.allow_insecure) {
     plan.coordinator.arguments.emplace_back("--allow_insecure");
   }

@@ -64,6 +64,9 @@ struct UpOptions {
   // One certificate for all processes. The nodes' addresses are on loopback.
   TlsFiles tls;
   std::string api_keys;
+  // See coordinator --help.
+  std::string operator_keys;
+  bool http_tls = false;
   bool allow_insecure = false;
   // Verifiers serve InspectService.
   bool inspect = false;
@@ -77,6 +80,8 @@ struct UpPlan {
   std::vector<ChildSpec> nodes;
   // The coordinator serves HTTP.
   bool has_http = false;
+  // It does so with TLS.
+  bool http_tls = false;
   // How the coordinator is asked for its nodes.
   TlsFiles tls;
   // What drafts in the end.

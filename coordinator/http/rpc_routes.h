@@ -5,6 +5,7 @@
 
 #include "common/http/http_server.h"
 #include "coordinator/http/http_access.h"
+#include "coordinator/model_catalog.h"
 #include "google/protobuf/descriptor.h"
 #include "grpcpp/channel.h"
 
@@ -15,6 +16,10 @@ namespace specwire::coordinator {
 struct HttpBackend {
   std::shared_ptr<grpc::Channel> channel;
   HttpAccess access;
+  // Of the coordinator; not owned.
+  const ModelCatalog* catalog = nullptr;
+  // OpenAI's routes tell the acceptance figures of each request.
+  bool speculation_metrics = true;
 };
 
 // Adds POST /api/METHOD for each method of a service that takes one request:

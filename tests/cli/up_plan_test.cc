@@ -60,10 +60,14 @@ TEST(UpPlanTest, AllProcessesShareOneCertificate) {
   options.tls = authority.Issue(
       "specwire-coordinator,specwire-node,specwire-operator", "all");
   options.api_keys = "keys";
+  options.operator_keys = "operators";
+  options.http_tls = true;
   const absl::StatusOr<UpPlan> plan = MakeUpPlan(options, "/bin");
   ASSERT_TRUE(plan.ok()) << plan.status();
   EXPECT_EQ(plan->tls.cert, options.tls.cert);
   EXPECT_EQ(Value(plan->coordinator, "--api_keys"), "keys");
+  EXPECT_EQ(Value(plan->coordinator, "--operator_keys"), "operators");
+  EXPECT_THAT(plan->coordinator.arguments, testing::Contains("--http_tls"));
   for (const ChildSpec& spec :
        {plan->coordinator, plan->nodes[0], plan->nodes[1]}) {
     EXPECT_EQ(Value(spec, "--tls_cert"), options.tls.cert);
