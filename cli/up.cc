@@ -67,11 +67,12 @@ void AddUpFlags(CLI::App* command, UpFlags* flags) {
                    "HOST:PORT of the coordinator; port 0 takes a free one")
       ->capture_default_str();
   command
-      ->add_option("--http",
-                   options->http,
-                   "HOST:PORT for HTTP: OpenAI's routes under /v1, all methods "
-                   "under /api, /health and /metrics; port 0 takes a free "
-                   "one, 'none' serves none")
+      ->add_option(
+          "--http",
+          options->http,
+          "HOST:PORT for HTTP: OpenAI's routes under /v1, all methods "
+          "under /api, /health, /ready and /metrics; port 0 takes a free "
+          "one, 'none' serves none")
       ->capture_default_str();
   command->add_option("--metrics",
                       options->metrics,

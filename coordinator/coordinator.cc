@@ -144,12 +144,14 @@ absl::Status Coordinator::ListenHttp() {
       http_.get(), &metrics_registry_, [this] { return Health(); });
   SPECWIRE_ASSIGN_OR_RETURN(const HostPort address,
                             ParseHostPort(options_.http, "http"));
-  http_backend_.access = {.tls = options_.security.tls.enabled(),
-                          .safe = options_.http_tls ||
-                                  options_.security.allow_insecure ||
-                                  IsLoopback(address.host),
-                          .keys = api_keys_.get(),
-                          .operator_keys = operator_keys_.get()};
+  http_backend_.access = {
+      .tls = options_.security.tls.enabled(),
+      .safe = options_.http_tls || options_.security.allow_insecure ||
+              IsLoopback(address.host),
+      .local_only = IsLoopback(address.host) && api_keys_ == nullptr &&
+                    !options_.security.allow_insecure,
+      .keys = api_keys_.get(),
+      .operator_keys = operator_keys_.get()};
   for (const auto* service : {v1::GenerationService::service_full_name(),
                               v1::ClusterService::service_full_name(),
                               v1::InspectService::service_full_name()}) {
@@ -161,7 +163,7 @@ absl::Status Coordinator::ListenHttp() {
   }
   AddConsoleRoutes(http_.get());
   http_backend_.catalog = &catalog_;
-  http_backend_.speculation_metrics = options_.per_request_spec_decode_metrics;
+  http_backend_.spec_decode_metrics = options_.per_request_spec_decode_metrics;
   AddOpenAiRoutes(http_.get(), &http_backend_);
   return http_->Listen();
 }

@@ -67,11 +67,12 @@ void AddFlags(CLI::App* app, Flags* flags) {
   add("--listen",
       &options->listen,
       "HOST:PORT to serve on; port 0 takes a free one");
-  app->add_option("--http",
-                  options->http,
-                  "HOST:PORT for HTTP: OpenAI's routes under /v1, all methods "
-                  "under /api, /health and /metrics; only the last two where "
-                  "others reach it without --http_tls (default: none)");
+  app->add_option(
+      "--http",
+      options->http,
+      "HOST:PORT for HTTP: OpenAI's routes under /v1, all methods "
+      "under /api, /health, /ready and /metrics; only these three where "
+      "others reach it without --http_tls (default: none)");
   app->add_flag("--http_tls",
                 options->http_tls,
                 "serve HTTP with TLS, with the same files as gRPC");
@@ -131,12 +132,23 @@ void AddFlags(CLI::App* app, Flags* flags) {
                   "again when it changes (default: no keys are asked for)");
   add("--per_request_spec_decode_metrics",
       &flags->per_request_spec_decode_metrics,
-      "what OpenAI's routes tell of each request's speculation: none or "
-      "summary");
+      "what OpenAI's routes tell of each request's speculation: none, summary "
+      "or, with the counts of each step, detailed");
   app->add_option("--operator_keys",
                   options->operator_keys,
                   "file like that of --api_keys, of those who may drain nodes "
                   "over HTTP (default: nobody may)");
+}
+
+absl::StatusOr<SpecDecodeMetrics> ParseSpecDecodeMetrics(
+    const std::string& name) {
+  if (name == "none") return SpecDecodeMetrics::kNone;
+  if (name == "summary") return SpecDecodeMetrics::kSummary;
+  if (name == "detailed") return SpecDecodeMetrics::kDetailed;
+  return absl::InvalidArgumentError(
+      absl::StrCat("--per_request_spec_decode_metrics: \"",
+                   name,
+                   "\" is none of none, summary, detailed"));
 }
 
 absl::StatusOr<CoordinatorOptions> CheckFlags(const Flags& flags) {
@@ -159,14 +171,9 @@ absl::StatusOr<CoordinatorOptions> CheckFlags(const Flags& flags) {
                                                    " is not between 0 and ",
                                                    kMaxRpcThreads));
   }
-  const std::string& told = flags.per_request_spec_decode_metrics;
-  if (told != "none" && told != "summary") {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--per_request_spec_decode_metrics: \"",
-                     told,
-                     "\" is neither none nor summary"));
-  }
-  options.per_request_spec_decode_metrics = told == "summary";
+  SPECWIRE_ASSIGN_OR_RETURN(
+      options.per_request_spec_decode_metrics,
+      ParseSpecDecodeMetrics(flags.per_request_spec_decode_metrics));
   options.reflection = !flags.no_reflection;
   options.speculation.window = flags.window.value_or(
       std::max(options.speculation.window, 2 * options.speculation.run_length));

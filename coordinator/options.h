@@ -21,6 +21,10 @@ struct SpeculationDefaults {
   absl::Duration patience = absl::Milliseconds(10);
 };
 
+// What is told of a request's acceptance: figures over all of it, or those of
+// each step too.
+enum class SpecDecodeMetrics { kNone, kSummary, kDetailed };
+
 // Everything that is set about a coordinator.
 struct CoordinatorOptions {
   // HOST:PORT for gRPC; port 0 takes a free one.
@@ -29,8 +33,9 @@ struct CoordinatorOptions {
   std::string http;
   // Metrics that vLLM has too are told under its names as well.
   bool metrics_vllm_aliases = false;
-  // OpenAI's routes tell the acceptance figures of each request.
-  bool per_request_spec_decode_metrics = true;
+  // What OpenAI's routes tell of the acceptance of each request.
+  SpecDecodeMetrics per_request_spec_decode_metrics =
+      SpecDecodeMetrics::kSummary;
   // HTTP has TLS, with the files of `security`.
   bool http_tls = false;
   // Serves gRPC reflection.

@@ -4,7 +4,8 @@
 #include <algorithm>
 #include <string>
 
-#include "absl/strings/str_cat.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "common/rpc/tls_files.h"
 #include "coordinator/access.h"
 #include "specwire/v1/generation.pb.h"
@@ -15,6 +16,17 @@ namespace {
 constexpr char kDrainNode[] = "/specwire.v1.ClusterService/DrainNode";
 // Stands for all that users may call.
 constexpr char kUserMethod[] = "/specwire.v1.GenerationService/Generate";
+
+// True for localhost and addresses, with or without a port.
+bool IsOwnName(absl::string_view host) {
+  // An address of IPv6 stands in brackets.
+  if (absl::StartsWith(host, "[")) return true;
+  host = host.substr(0, host.find(':'));
+  const bool address = std::all_of(host.begin(), host.end(), [](char c) {
+    return absl::ascii_isdigit(static_cast<unsigned char>(c)) || c == '.';
+  });
+  return address || absl::EqualsIgnoreCase(host, "localhost");
+}
 
 absl::Status CheckOperator(const HttpRequest& request,
                            const HttpAccess& access) {
@@ -39,8 +51,15 @@ absl::Status CheckHttpAccess(const HttpRequest& request,
   if (!access.safe) {
     return absl::PermissionDeniedError(
         "others can reach this port, and without TLS it serves nothing but "
-        "/health and /metrics: start the coordinator with --http_tls, or with "
+        "/health, /ready and /metrics: start the coordinator with --http_tls, "
+        "or with "
         "--allow_insecure if the network is trusted");
+  }
+  if (access.local_only && !IsOwnName(request.Header("host"))) {
+    return absl::PermissionDeniedError(
+        "host: this port is for this machine alone and asks for no key: call "
+        "it localhost, or start the coordinator with --api_keys or "
+        "--allow_insecure");
   }
   if (method == kDrainNode) return CheckOperator(request, access);
   Caller caller;

@@ -15,6 +15,10 @@ struct HttpAccess {
   // The HTTP port has TLS, or only this machine reaches it, or
   // --allow_insecure: keys and texts may travel.
   bool safe = true;
+  // Only this machine reaches the port, and its users need no key: who asks by
+  // another name than localhost or an address is refused, or any site could
+  // give its own name this machine's address and have its pages call.
+  bool local_only = false;
   // Users' keys and operators'; null if there are none. Not owned.
   const ApiKeys* keys = nullptr;
   const ApiKeys* operator_keys = nullptr;

@@ -9,7 +9,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/text/utf8.h"
-#include "coordinator/http/openai_usage.h"
 
 namespace specwire::coordinator {
 namespace {
@@ -115,6 +114,8 @@ std::vector<Json> OpenAiReply::Take(const v1::GenerateResponse& response) {
     TakePrompt(response.prompt());
   } else if (response.has_delta()) {
     const v1::GenerateDelta& delta = response.delta();
+    AddSteps(delta.trace(),
+             &choices_[static_cast<size_t>(delta.choice())].steps);
     Json logprobs = request_.logprobs.has_value() ? Logprobs(delta) : Json();
     // What a token has not released says nothing yet.
     if (!delta.text().empty() || !logprobs.is_null()) {
@@ -283,7 +284,9 @@ Json OpenAiReply::UsageChunk() const {
       Envelope(request_.chat ? "chat.completion.chunk" : "text_completion");
   chunk["choices"] = Json::array();
   chunk["usage"] = Usage();
-  if (settings_.speculation_metrics) chunk["metrics"] = Metrics();
+  if (settings_.metrics != SpecDecodeMetrics::kNone) {
+    chunk["metrics"] = Metrics();
+  }
   return chunk;
 }
 
@@ -307,7 +310,9 @@ Json OpenAiReply::Whole() const {
   }
   whole["choices"] = std::move(choices);
   whole["usage"] = Usage();
-  if (settings_.speculation_metrics) whole["metrics"] = Metrics();
+  if (settings_.metrics != SpecDecodeMetrics::kNone) {
+    whole["metrics"] = Metrics();
+  }
   return whole;
 }
 
@@ -319,8 +324,16 @@ Json OpenAiReply::Usage() const {
 
 Json OpenAiReply::Metrics() const {
   std::vector<const v1::GenerateFinished*> finished;
-  for (const Choice& choice : choices_) finished.push_back(&choice.finished);
-  return MetricsJson(finished);
+  std::vector<SpeculationStep> steps;
+  for (const Choice& choice : choices_) {
+    finished.push_back(&choice.finished);
+    steps.insert(steps.end(), choice.steps.begin(), choice.steps.end());
+  }
+  Json metrics = MetricsJson(finished);
+  if (settings_.metrics == SpecDecodeMetrics::kDetailed) {
+    AddStepsJson(steps, &metrics["speculative_decoding"]);
+  }
+  return metrics;
 }
 
 }  // namespace specwire::coordinator

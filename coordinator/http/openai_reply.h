@@ -8,6 +8,8 @@
 
 #include "common/text/tokenizer.h"
 #include "coordinator/http/openai_request.h"
+#include "coordinator/http/openai_usage.h"
+#include "coordinator/options.h"
 #include "nlohmann/json.hpp"
 #include "specwire/v1/generation.pb.h"
 
@@ -24,8 +26,8 @@ class OpenAiReply {
     std::string id;
     // Unix time in seconds.
     int64_t created = 0;
-    // Tell the acceptance figures and times of the request.
-    bool speculation_metrics = true;
+    // What to tell of acceptance; kNone leaves out the times too.
+    SpecDecodeMetrics metrics = SpecDecodeMetrics::kSummary;
   };
 
   OpenAiReply(const OpenAiRequest& request, Settings settings);
@@ -51,6 +53,8 @@ class OpenAiReply {
     int64_t num_characters = 0;
     bool begun = false;
     v1::GenerateFinished finished;
+    // If each step is to be told.
+    std::vector<SpeculationStep> steps;
   };
 
   void TakePrompt(const v1::GeneratePrompt& prompt);

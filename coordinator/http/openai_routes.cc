@@ -27,6 +27,7 @@ using Parser = absl::StatusOr<OpenAiRequest> (*)(const Json& body);
 constexpr char kGenerate[] = "/specwire.v1.GenerationService/Generate";
 constexpr char kListModels[] = "/specwire.v1.GenerationService/ListModels";
 constexpr char kModelsPath[] = "/v1/models";
+constexpr int kAliveMs = 10'000;
 constexpr char kDone[] = "data: [DONE]\n\n";
 
 HttpResponse JsonAnswer(const Json& json) {
@@ -52,14 +53,19 @@ class Completion {
     }
     reply_ = std::make_unique<OpenAiReply>(
         request_,
-        OpenAiReply::Settings{
-            .id = std::move(id),
-            .created = absl::ToUnixSeconds(absl::Now()),
-            .speculation_metrics = backend_.speculation_metrics});
+        OpenAiReply::Settings{.id = std::move(id),
+                              .created = absl::ToUnixSeconds(absl::Now()),
+                              .metrics = backend_.spec_decode_metrics});
+    if (backend_.spec_decode_metrics == SpecDecodeMetrics::kDetailed) {
+      request_.generate.set_trace(true);
+    }
+    request_.generate.set_alive_interval_ms(kAliveMs);
     call_ = std::make_unique<RpcCall>(
         backend_.channel, kGenerate, request_.generate, kStreamLimit, client);
     v1::GenerateResponse first;
-    if (!call_->Read(&first)) return Finish();
+    do {
+      if (!call_->Read(&first)) return Finish();
+    } while (first.has_alive());
     const std::shared_ptr<const CatalogModel> model =
         backend_.catalog->Find(first.started().model_digest());
     if (model == nullptr) return absl::InternalError("the model has gone");
@@ -77,6 +83,8 @@ class Completion {
   void Stream(HttpStream* out) {
     v1::GenerateResponse response;
     while (call_->Read(&response)) {
+      // A comment, so that nobody on the way takes the connection for dead.
+      if (response.has_alive() && !out->Write(": alive\n\n")) return;
       for (const Json& chunk : reply_->Take(response)) {
         // The call is cancelled with this object.
         if (!Send(DumpJson(chunk), out)) return;

@@ -3,6 +3,9 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
 
 namespace specwire::coordinator {
 namespace {
@@ -79,6 +82,47 @@ Json MetricsJson(const std::vector<const v1::GenerateFinished*>& choices) {
           {"queue_time_ms", times.queue_time_ms()},
           {"mean_itl_ms", itl_ms / static_cast<double>(choices.size())},
           {"tokens_per_second", tokens_per_second}};
+}
+
+void AddSteps(const google::protobuf::RepeatedPtrField<v1::PassTrace>& passes,
+              std::vector<SpeculationStep>* steps) {
+  for (const v1::PassTrace& pass : passes) {
+    SpeculationStep step;
+    for (const v1::DraftTrace& draft : pass.drafts()) {
+      for (const v1::DraftTokenTrace& token : draft.tokens()) {
+        const v1::DraftOutcome outcome = token.outcome();
+        const bool accepted = outcome == v1::DRAFT_OUTCOME_ACCEPTED;
+        const bool verified = accepted ||
+                              outcome == v1::DRAFT_OUTCOME_REJECTED ||
+                              outcome == v1::DRAFT_OUTCOME_DISCARDED;
+        step.num_accepted += accepted ? 1 : 0;
+        step.num_drafted += verified ? 1 : 0;
+      }
+    }
+    if (step.num_drafted > 0) steps->push_back(step);
+  }
+}
+
+void AddStepsJson(const std::vector<SpeculationStep>& steps,
+                  Json* speculation) {
+  Json drafted = Json::array();
+  Json accepted = Json::array();
+  std::map<int, std::vector<int64_t>> by_length;
+  for (const SpeculationStep& step : steps) {
+    drafted.push_back(step.num_drafted);
+    accepted.push_back(step.num_accepted);
+    std::vector<int64_t>& histogram = by_length[step.num_drafted];
+    histogram.resize(static_cast<size_t>(step.num_drafted) + 1);
+    ++histogram[static_cast<size_t>(step.num_accepted)];
+  }
+  Json histograms = Json::object();
+  for (const auto& [length, histogram] : by_length) {
+    histograms[std::to_string(length)] = histogram;
+  }
+  (*speculation)["per_step_drafted"] = std::move(drafted);
+  (*speculation)["per_step_accepted"] = std::move(accepted);
+  (*speculation)["acceptance_histogram_by_draft_length"] =
+      std::move(histograms);
 }
 
 }  // namespace specwire::coordinator

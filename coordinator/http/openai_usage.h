@@ -19,4 +19,19 @@ nlohmann::json UsageJson(
 nlohmann::json MetricsJson(
     const std::vector<const v1::GenerateFinished*>& choices);
 
+// A verify pass that had draft tokens.
+struct SpeculationStep {
+  int num_drafted = 0;
+  int num_accepted = 0;
+};
+
+// The steps among passes.
+void AddSteps(const google::protobuf::RepeatedPtrField<v1::PassTrace>& passes,
+              std::vector<SpeculationStep>* steps);
+
+// Adds what is told of single steps: per_step_drafted, per_step_accepted and
+// acceptance_histogram_by_draft_length, choice by choice in order.
+void AddStepsJson(const std::vector<SpeculationStep>& steps,
+                  nlohmann::json* speculation);
+
 }  // namespace specwire::coordinator

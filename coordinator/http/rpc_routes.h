@@ -6,6 +6,7 @@
 #include "common/http/http_server.h"
 #include "coordinator/http/http_access.h"
 #include "coordinator/model_catalog.h"
+#include "coordinator/options.h"
 #include "google/protobuf/descriptor.h"
 #include "grpcpp/channel.h"
 
@@ -18,8 +19,8 @@ struct HttpBackend {
   HttpAccess access;
   // Of the coordinator; not owned.
   const ModelCatalog* catalog = nullptr;
-  // OpenAI's routes tell the acceptance figures of each request.
-  bool speculation_metrics = true;
+  // What OpenAI's routes tell of the acceptance of each request.
+  SpecDecodeMetrics spec_decode_metrics = SpecDecodeMetrics::kSummary;
 };
 
 // Adds POST /api/METHOD for each method of a service that takes one request:

@@ -46,12 +46,12 @@ class ApiDocTest(unittest.TestCase):
     def test_every_example_prints_what_is_shown(self):
         examples = EXAMPLE.findall(DOCUMENT)
         self.assertEqual(len(examples), DOCUMENT.count("```sh\n"))
-        self.assertGreater(len(examples), 14)
+        self.assertGreater(len(examples), 18)
         with tempfile.NamedTemporaryFile("w", prefix="specwire-") as file:
             file.write(hashlib.sha256(b"operator").hexdigest() + "\n")
             file.flush()
-            with UpCluster("--drafter", "ngram", "--operator_keys",
-                           file.name) as cluster:
+            with UpCluster("--drafter", "ngram", "--inspect",
+                           "--operator_keys", file.name) as cluster:
                 for command, kind, shown in examples:
                     with self.subTest(command=command):
                         self.check(cluster, command, kind, shown)

@@ -12,7 +12,7 @@ import urllib.request
 
 import openai
 
-from process_cluster import MODEL, PATIENCE_S, UpCluster, wait_until
+from process_cluster import MODEL, PATIENCE_S, Cluster, UpCluster, wait_until
 
 HOSTILE = "<script>alert(1)</script>\u0000\u0007\u202etxt\u2066 \"quoted\" \\ é 😀"
 
@@ -511,6 +511,33 @@ class OpenAiKeyTest(unittest.TestCase):
                 user.chat.completions.create(
                     model="tiny", stream=True,
                     messages=[{"role": "user", "content": "hi"}])
+
+
+class OpenAiDetailedTest(unittest.TestCase):
+
+    def test_single_steps_add_up_to_the_figures(self):
+        with Cluster("--per_request_spec_decode_metrics", "detailed",
+                     local_drafter="suffix") as cluster:
+            cluster.start_coordinator()
+            cluster.start_verifier()
+            cluster.wait_serving("verifier-0")
+            ids = call(cluster, "Tokenize", {"text": "q"})["tokenIds"]
+            with client(cluster) as user:
+                model = user.models.list().data[0].id
+                answer = user.completions.create(
+                    model=model, prompt="qqqqqqqq", max_tokens=60, n=2,
+                    logit_bias={str(ids[0]): 100})
+        figures = answer.metrics["speculative_decoding"]
+        self.assertGreater(figures["num_spec_steps"], 0)
+        self.assertEqual(len(figures["per_step_drafted"]),
+                         figures["num_spec_steps"])
+        self.assertEqual(sum(figures["per_step_drafted"]),
+                         figures["num_draft_tokens"])
+        self.assertEqual(sum(figures["per_step_accepted"]),
+                         figures["num_accepted_draft_tokens"])
+        self.assertEqual(
+            sum(map(sum, figures["acceptance_histogram_by_draft_length"]
+                    .values())), figures["num_spec_steps"])
 
 
 class OpenAiRealModelTest(unittest.TestCase):

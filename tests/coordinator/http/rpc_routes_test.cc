@@ -10,13 +10,16 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "common/base/host_port.h"
 #include "common/base/sha256.h"
+#include "coordinator/coordinator.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/util/json_util.h"
 #include "gtest/gtest.h"
 #include "httplib.h"
 #include "nlohmann/json.hpp"
 #include "tests/coordinator/http/http_cluster.h"
+#include "tests/testing/certificates.h"
 
 namespace specwire::coordinator {
 namespace {
@@ -185,6 +188,53 @@ TEST_F(RpcAccessTest, WhereOthersReachItOnlyHealthAndMetricsAreServed) {
               HasSubstr("--http_tls"));
   EXPECT_EQ(cluster.Get("/health").status, 200);
   EXPECT_EQ(cluster.Get("/metrics").status, 200);
+}
+
+TEST_F(RpcAccessTest, AnotherNameForThisMachineNeedsAKey) {
+  const auto status = [](HttpCluster* cluster, const std::string& host) {
+    return cluster
+        ->Post("/api/ListModels",
+               "{}",
+               {{"Host", host}, {"Authorization", "Bearer user"}})
+        .status;
+  };
+  HttpCluster open;
+  for (const char* host :
+       {"localhost", "localhost:80", "127.0.0.1:8080", "[::1]:8080"}) {
+    EXPECT_EQ(status(&open, host), 200) << host;
+  }
+  EXPECT_EQ(status(&open, "elsewhere.example"), 403);
+  EXPECT_EQ(status(&open, "localhost.example:8080"), 403);
+  HttpCluster with_keys(
+      [&](CoordinatorOptions* options) { options->api_keys = Path("users"); });
+  EXPECT_EQ(status(&with_keys, "elsewhere.example"), 200);
+}
+
+TEST_F(RpcAccessTest, WithTlsCertificatesCountAsOverGrpc) {
+  TestAuthority authority;
+  CoordinatorOptions options;
+  options.listen = "127.0.0.1:0";
+  options.http = "127.0.0.1:0";
+  options.http_tls = true;
+  options.security.tls = authority.Issue(kCoordinatorCertificate, "server");
+  const auto coordinator = Coordinator::Start(options);
+  ASSERT_TRUE(coordinator.ok()) << coordinator.status();
+  const int port = ParseHostPort((*coordinator)->http_address(), "http")->port;
+  const auto status = [&](const TlsFiles& files, const char* path) {
+    httplib::SSLClient client("127.0.0.1", port, files.cert, files.key);
+    // The certificate carries a role, not an address.
+    client.enable_server_certificate_verification(false);
+    const auto result = client.Post(path, "{}", "application/json");
+    return result ? result->status : 0;
+  };
+  const TlsFiles nobody;
+  EXPECT_EQ(status(nobody, "/api/ListNodes"), 401);
+  const TlsFiles user = authority.Issue("anna", "user");
+  EXPECT_EQ(status(user, "/api/ListNodes"), 200);
+  EXPECT_EQ(status(user, "/api/DrainNode"), 403);
+  // Let in, and told that it names no node.
+  const TlsFiles op = authority.Issue(kOperatorCertificate, "operator");
+  EXPECT_EQ(status(op, "/api/DrainNode"), 404);
 }
 
 TEST_F(RpcAccessTest, UnlessTheNetworkIsTrusted) {
