@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Installs all that Specwire needs on Debian 12 or later: apt packages, libtorch
-# in the project's own .venv unless one is at hand, OpenAI's client for the
-# tests in .venv, the default model in models/. Says what it does; quick when there is nothing to do.
+# in the project's own .venv unless one is at hand, the default model in
+# models/. With --tests also what only tests need: a browser, Prometheus, OpenAI's
+# client. Says what it does; quick when there is nothing to do.
 set -Eeuo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -20,7 +21,7 @@ packages=(
   libabsl-dev libgtest-dev libgmock-dev nlohmann-json3-dev libpcre2-dev
   libutf8proc-dev libcli11-dev libspdlog-dev libcpp-httplib-dev
   prometheus-cpp-dev librapidcheck-dev libssl-dev libbenchmark-dev
-  openssl curl prometheus
+  openssl
 )
 torch_version=2.13.0
 openai_version=3.57.0
@@ -31,6 +32,13 @@ model_sha256=b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53
 
 log=.cache/setup.log
 scratch=
+
+usage() {
+  cat << 'USAGE'
+usage: scripts/setup.sh [--tests]
+  --tests  also what only tests need: a browser and node, Prometheus, OpenAI's client
+USAGE
+}
 
 # quietly WHAT COMMAND...: runs it with its output in the log, up to three
 # times; dies with one line.
@@ -190,6 +198,25 @@ PYTHON
     .venv/bin/pip install -q "openai==$openai_version"
 }
 
+# A node from elsewhere brings its own npm, and Debian's would not go with it.
+add_test_packages() {
+  packages+=(chromium curl prometheus)
+  command -v node > /dev/null || packages+=(nodejs)
+  command -v npm > /dev/null || packages+=(npm)
+}
+
+# What drives the browser, in the versions of the lock file.
+install_node_modules() {
+  local folder=tests/console
+  if [[ $folder/node_modules/.package-lock.json -nt $folder/package-lock.json ]]; then
+    say "$folder: its packages are there"
+    return
+  fi
+  say "$folder: npm ci"
+  quietly "npm ci in $folder" \
+    npm --prefix "$folder" ci --ignore-scripts --no-audit --no-fund
+}
+
 model_is_right() {
   [[ -f $1 && $(stat -c %s "$1") == "$model_bytes" ]] &&
     [[ $(sha256sum < "$1") == "$model_sha256  -" ]]
@@ -246,14 +273,27 @@ PYTHON
   say "model: $model, $model_bytes bytes"
 }
 
-if (($# > 0)); then
-  [[ $1 == -h || $1 == --help ]] || { echo "setup.sh: unknown argument $1" >&2; }
-  echo "usage: scripts/setup.sh    (takes no arguments)" >&2
-  [[ $1 == -h || $1 == --help ]] && exit 0
-  exit 2
-fi
+for_tests=false
+for argument in "$@"; do
+  case $argument in
+    --tests) for_tests=true ;;
+    -h | --help)
+      usage
+      exit 0
+      ;;
+    *)
+      echo "setup.sh: unknown argument $argument" >&2
+      usage >&2
+      exit 2
+      ;;
+  esac
+done
+if "$for_tests"; then add_test_packages; fi
 install_packages
 install_torch
-install_openai
+if "$for_tests"; then
+  install_openai
+  install_node_modules
+fi
 fetch_model
 say "done"

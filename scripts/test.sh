@@ -49,7 +49,7 @@ leftovers() {
   done
 }
 
-scripts/setup.sh
+scripts/setup.sh --tests
 
 if command -v clang-format-14 > /dev/null &&
   git rev-parse --is-inside-work-tree > /dev/null 2>&1; then

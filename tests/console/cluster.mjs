@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// The page Cluster, and keys. Draining comes last: the node does not come back.
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { expectHarmless, forgive, page, visit } from "./harness.mjs";
+
+const { CONSOLE_NODE, CONSOLE_OPERATOR_KEY } = process.env;
+
+test("cluster: nodes, rates and pairs are live", async () => {
+  await visit("cluster");
+  await page.locator("#nodes tr").nth(2).waitFor();
+  assert.equal(await page.locator("#nodes tr").count(), 3);
+  const nodes = await page.locator("#nodes").textContent();
+  assert.ok(nodes.includes("verifier-0") && nodes.includes("draft-0") && nodes.includes("✓ serving"));
+  assert.ok(nodes.includes(CONSOLE_NODE), "a name with markup shows as it is");
+  await expectHarmless();
+  const done = async () => Number((await page.locator(".tile").nth(3).locator(".big").textContent()).replace(/\s/g, ""));
+  const before = await done();
+  await page.evaluate(() => fetch("/api/Generate", {
+    method: "POST", headers: { "Content-Type": "application/json" },
+    body: JSON.stringify({ text: "one two three one two three one two", sampling: { temperature: 0 }, stop: { maxTokens: 30 } }),
+  }).then((answer) => answer.text()));
+  await page.waitForFunction((count) =>
+    Number(document.querySelectorAll(".tile .big")[3].textContent.replace(/\s/g, "")) > count, before);
+  await page.locator(".pairs li").first().waitFor();
+  assert.match(await page.locator("#pairs").textContent(), /verifier-0.*accepted/);
+});
+
+test("a key is asked for where the server wants one, and sent", async () => {
+  const seen = [];
+  await page.route("**/api/*", (route) => {
+    const key = route.request().headers().authorization;
+    seen.push(key);
+    if (key === "Bearer sesame") return route.continue();
+    return route.fulfill({ status: 401, json: { error: { message: "this coordinator asks for an API key", code: "invalid_api_key" } } });
+  });
+  await visit("cluster");
+  await page.locator("#key-dialog").waitFor();
+  assert.match(await page.locator("#key-text").textContent(), /asks for an API key/);
+  await page.fill("#key-input", "sesame");
+  await page.click("#key-ok");
+  await page.locator("#nodes tr").nth(1).waitFor();
+  assert.ok(seen.includes("Bearer sesame"));
+  assert.equal(await page.inputValue("#key-input"), "");
+  assert.equal(await page.evaluate(() => localStorage.length + sessionStorage.length + document.cookie.length), 0);
+  forgive(/status of 401/);
+});
+
+test("cluster: an operator drains a node", async () => {
+  await visit("cluster");
+  const row = page.locator("#nodes tr", { hasText: CONSOLE_NODE });
+  await row.getByRole("button", { name: /^Drain/ }).click();
+  await page.fill("#key-input", "wrong");
+  await page.click("#key-ok");
+  await page.locator("#key-error").waitFor();
+  assert.ok((await page.locator("#key-error").textContent()).length > 10);
+  await page.fill("#key-input", CONSOLE_OPERATOR_KEY);
+  await page.click("#key-ok");
+  await page.locator("#key-dialog").waitFor({ state: "hidden" });
+  await page.waitForFunction((name) => {
+    const found = [...document.querySelectorAll("#nodes tr")].find((tr) => tr.textContent.includes(name));
+    return found === undefined || /draining|gone/.test(found.textContent);
+  }, CONSOLE_NODE);
+  forgive(/status of 40[13]/);
+});

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// All pages for everybody: sizes of screens, light and dark, keyboard, and what
+// axe finds. Screenshots are kept.
+
+import assert from "node:assert/strict";
+import { createRequire } from "node:module";
+import { readFileSync } from "node:fs";
+import { test } from "node:test";
+import { REPEAT, finished, generate, open, page, visit } from "./harness.mjs";
+
+const { CONSOLE_PICTURES } = process.env;
+const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
+const SIZES = [[360, 740], [768, 1024], [1440, 1000]];
+
+async function expectNoSeriousFault(what) {
+  await page.evaluate(AXE);
+  const { violations } = await page.evaluate(() => window.axe.run(document, {
+    runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"],
+  }));
+  const serious = violations.filter(({ impact }) => ["serious", "critical"].includes(impact));
+  assert.deepEqual(serious.map(({ id, nodes }) => `${what}: ${id}: ${nodes.slice(0, 3).map((node) => `${node.target} ${node.failureSummary}`).join("; ")}`), []);
+}
+
+for (const colorScheme of ["light", "dark"]) {
+  for (const [width, height] of SIZES) {
+    test(`no serious fault for anybody, ${colorScheme}, ${width} wide`, async () => {
+      await open({ viewport: { width, height }, colorScheme, reducedMotion: "reduce" });
+      const look = async (name) => {
+        const overflow = await page.evaluate(() => document.documentElement.scrollWidth - window.innerWidth);
+        assert.ok(overflow <= 0, `${name} is ${overflow} px wider than the screen`);
+        await page.evaluate(() => window.scrollTo(0, 0));
+        await page.screenshot({ path: `${CONSOLE_PICTURES}/${name}-${colorScheme}-${width}.png`, fullPage: true });
+        await expectNoSeriousFault(name);
+      };
+      await visit("play");
+      await generate({ prompt: REPEAT, maxTokens: 60, compare: width > 1000 });
+      await finished();
+      await page.locator(".answer").first().focus();
+      await page.keyboard.press("ArrowRight");
+      await page.locator("#token-panel .bars").waitFor();
+      await look("play");
+      // From page to page by keyboard.
+      await page.locator("#tab-play").focus();
+      await page.keyboard.press("ArrowRight");
+      await page.locator("#nodes tr").first().waitFor();
+      await look("cluster");
+      await page.keyboard.press("ArrowRight");
+      await page.locator(".heat td").first().waitFor();
+      await page.locator(".ppl input").first().waitFor();
+      await page.locator("#stage-chart li").first().waitFor();
+      await page.click("#cache-run");
+      await page.locator(".columns").nth(1).waitFor();
+      await look("explain");
+      await page.click("#key-open");
+      await expectNoSeriousFault("dialog");
+    });
+  }
+}

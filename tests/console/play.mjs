@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// The page Play.
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { REPEAT, finished, forgive, generate, open, page, tokens, visit } from "./harness.mjs";
+
+test("play: tokens stream in, marked by their origin", async () => {
+  await visit("play");
+  await generate({ prompt: REPEAT, maxTokens: 120 });
+  await page.waitForFunction(() => {
+    const count = document.querySelectorAll(".answer [role=option]").length;
+    return count > 0 && !document.getElementById("stop").disabled;
+  });
+  await finished();
+  const count = await tokens().count();
+  assert.ok(count > 20 && count <= 120, `${count} tokens`);
+  const drafts = await page.locator(".answer .tok.draft").count();
+  assert.ok(drafts > 0, "repeated text has accepted draft tokens");
+  // The legend names the marks; draft tokens have an accessible name too.
+  const name = await page.locator(".answer .tok.draft").first().getAttribute("aria-label");
+  assert.match(name, /accepted draft token/);
+  assert.match(await page.locator(".lane-status").textContent(), /tokens\/s.*draft tokens accepted/);
+  assert.ok(await page.locator("#positions li").count() > 0);
+  assert.ok(await page.locator("#timeline rect.verify").count() > 3);
+  assert.ok(await page.locator("#timeline tbody tr").count() > 3);
+});
+
+test("play: pointing at a token, or the keyboard, shows what is known of it", async () => {
+  await visit("play");
+  await generate({ prompt: REPEAT, maxTokens: 60 });
+  await finished();
+  await tokens().nth(2).hover();
+  const panel = page.locator("#token-panel");
+  await panel.getByText("Probability (model)").waitFor();
+  assert.match(await panel.locator("dl").textContent(), /Probability \(model\)\s*[\d.]+ %/);
+  assert.equal(await panel.locator(".bars li").count(), 5);
+  // The alternatives' texts come by and by.
+  await page.waitForFunction(() =>
+    ![...document.querySelectorAll("#token-panel .bar-name")].some((name) => name.textContent.startsWith("#")));
+  await page.locator(".answer").focus();
+  await page.keyboard.press("Home");
+  assert.match(await panel.locator("h2").textContent(), /^Token 1 /);
+  await page.keyboard.press("ArrowRight");
+  assert.match(await panel.locator("h2").textContent(), /^Token 2 /);
+  await page.keyboard.press("End");
+  assert.match(await panel.locator("h2").textContent(), new RegExp(`^Token ${await tokens().count()} `));
+  // What was proposed for a token shows with it.
+  const drafted = Number(await page.locator(".answer .tok.draft").first().getAttribute("data-index"));
+  await tokens().nth(drafted).hover();
+  await panel.getByText("Proposed").waitFor();
+  assert.match(await panel.locator(".proposals").textContent(), /accepted/);
+  const rejected = page.locator(".answer .tok.correction").first();
+  if (await rejected.count() > 0) {
+    await rejected.hover();
+    await panel.locator(".outcome.rejected").first().waitFor();
+  }
+});
+
+test("play: stop ends the work for the request", async () => {
+  await visit("play");
+  await generate({ prompt: "Tell me a very long story.", maxTokens: 2000 });
+  await page.waitForFunction(() => document.querySelectorAll(".answer [role=option]").length > 3);
+  await page.click("#stop");
+  await finished();
+  assert.match(await page.locator(".lane-status").textContent(), /^Stopped after/);
+  const count = await tokens().count();
+  assert.ok(count < 2000);
+  await page.waitForFunction(async () => {
+    const answer = await fetch("/api/ListNodes", {
+      method: "POST", headers: { "Content-Type": "application/json" }, body: "{}",
+    });
+    const { nodes } = await answer.json();
+    return nodes.every((node) => (node.load?.numSequences ?? 0) === 0);
+  });
+  assert.equal(await tokens().count(), count);
+});
+
+test("play: plain and speculative answers are equal, with either rule of choice", async () => {
+  await visit("play");
+  for (const temperature of ["0", "0.8"]) {
+    await page.locator("#page-play summary").first().evaluate((node) => { node.parentElement.open = true; });
+    await page.fill("#temperature", temperature);
+    await generate({ prompt: REPEAT, maxTokens: 60, seed: "12345", compare: true });
+    await finished();
+    const verdict = await page.locator("#verdict").textContent();
+    assert.match(verdict, /The same text: all \d+ tokens are equal\./);
+    assert.match(verdict, /Seed 12345\. Speculative [\d.]+ tokens\/s, plain [\d.]+ tokens\/s/);
+    const texts = await page.locator(".lane .sr[id$=-text]").allTextContents();
+    assert.equal(texts.length, 2);
+    assert.ok(texts[0].length > 20);
+    assert.equal(texts[0], texts[1]);
+  }
+});
+
+test("play: what the server refuses is said", async () => {
+  await visit("play");
+  await page.evaluate(() => { document.getElementById("max-tokens").removeAttribute("max"); });
+  await generate({ maxTokens: 1000000 });
+  await page.locator("#play-error").waitFor();
+  assert.match(await page.locator("#play-error").textContent(), /max_tokens/);
+  await page.waitForFunction(() => !document.getElementById("run").disabled);
+  // The browser notes each refusal itself.
+  forgive(/status of 400/);
+});
