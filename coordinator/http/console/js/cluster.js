@@ -30,7 +30,7 @@ export function startCluster() {
       const [nodes, stats] = await Promise.all([call("ListNodes"), call("GetStats")]);
       byId("cluster-error").hidden = true;
       addSample(stats);
-      showTiles(stats, nodes.nodes ?? []);
+      showTiles(stats);
       showNodes(nodes.nodes ?? []);
       showPairs(stats.pairs ?? []);
     } catch (error) {
@@ -44,14 +44,15 @@ export function startCluster() {
     const number = (x) => Number(x ?? 0);
     const sample = {
       at: performance.now() / 1000,
-      tokens: number(stats.usage?.completionTokens),
+      uptime: number(stats.uptimeMs),
+      tokens: number(stats.numGenerationTokens),
       requests: (stats.requests ?? []).reduce((sum, entry) => sum + number(entry.count), 0),
       drafted: number(stats.total?.numDraftTokens),
       accepted: number(stats.total?.numAcceptedDraftTokens),
       pairs: new Map((stats.pairs ?? []).map((pair) => [pairKey(pair), number(pair.stats?.numAcceptedDraftTokens)])),
     };
     // Counters begin anew with the coordinator.
-    if (samples.length > 0 && sample.tokens < samples.at(-1).tokens) samples = [];
+    if (samples.length > 0 && sample.uptime < samples.at(-1).uptime) samples = [];
     samples.push(sample);
     samples = samples.slice(-KEPT);
   }
@@ -65,19 +66,16 @@ export function startCluster() {
     return to && to.at > from.at ? Math.max(0, (of(to) - of(from)) / (to.at - from.at)) : 0;
   }
 
-  function showTiles(stats, nodes) {
+  function showTiles(stats) {
     const last = samples.at(-1);
     const from = samples[Math.max(0, samples.length - 1 - WINDOW)];
     const drafted = last.drafted - from.drafted;
     const lately = drafted > 0 ? percent((last.accepted - from.accepted) / drafted) : "–";
-    const sum = (of) => nodes.filter((node) => stateOf(node) !== "GONE").reduce((total, node) => total + Number(of(node) ?? 0), 0);
-    const verifiers = nodes.filter((node) => node.registration?.role === "NODE_ROLE_VERIFIER" && stateOf(node) !== "GONE");
-    const running = verifiers.reduce((total, node) => total + Number(node.load?.numSequences ?? 0) - Number(node.load?.numWaiting ?? 0), 0);
     const speeds = samples.map((_, i) => rate((sample) => sample.tokens, i));
     byId("tiles").replaceChildren(
       tile("Tokens per second", speeds.at(-1).toFixed(1), sparkline(speeds)),
       tile("Acceptance lately", lately, el("p", { class: "hint" }, `${percent(stats.total?.draftAcceptanceRate ?? 0)} since the start`)),
-      tile("Sequences", count(running), el("p", { class: "hint" }, `${count(sum((node) => node.load?.numWaiting))} waiting`)),
+      tile("Requests running", count(stats.numRequestsRunning), el("p", { class: "hint" }, `${count(stats.numRequestsWaiting)} being prepared`)),
       tile("Requests done", count(last.requests), el("p", { class: "hint" }, `${count(last.tokens)} tokens`)));
   }
 
@@ -171,7 +169,7 @@ export function startCluster() {
       const speed = rate((sample) => sample.pairs.get(key) ?? 0);
       return el("li", null,
         el("p", { class: "pair" }, el("bdi", { class: "chip" }, visible(pair.draftNode || "–")),
-          el("span", { class: "arrow", "aria-label": "drafts for" }, "→"),
+          el("span", { class: "arrow", "aria-hidden": "true" }, "→"), el("span", { class: "sr" }, "drafts for"),
           el("bdi", { class: "chip" }, visible(pair.verifierNode || "–"))),
         vars(el("span", { class: "bar", role: "img", "aria-label": `acceptance ${percent(stats.draftAcceptanceRate ?? 0)}` }),
           { part: stats.draftAcceptanceRate ?? 0 }),

@@ -4,27 +4,30 @@
 
 import { startAttention } from "./attention.js";
 import { startCache } from "./cache.js";
-import { byId } from "./dom.js";
+import { byId, el } from "./dom.js";
 import { startPerplexity } from "./perplexity.js";
 import { startStages } from "./stages.js";
 
-/** Shows why something failed, or hides that again. */
-function report(error) {
-  const node = byId("explain-error");
-  node.hidden = error === null;
-  node.textContent = error?.message ?? "";
+/** Puts a line for errors into a card. Calling the result shows why something
+ * failed, or, with null, that it went well. */
+function errorLine(card) {
+  const line = el("p", { class: "error", role: "alert", hidden: true });
+  card.append(line);
+  return (error) => {
+    line.hidden = error === null;
+    line.textContent = error?.message ?? "";
+  };
 }
 
 export function startExplain() {
   const parts = [
-    startAttention(byId("attention"), report),
-    startStages(byId("stages"), report),
-    startPerplexity(byId("perplexity"), report),
-    startCache(byId("cache"), report),
-  ];
+    ["attention", startAttention],
+    ["stages", startStages],
+    ["perplexity", startPerplexity],
+    ["cache", startCache],
+  ].map(([id, start]) => start(byId(id), errorLine(byId(id))));
   return {
     show() {
-      report(null);
       for (const part of parts) part.show();
     },
   };
