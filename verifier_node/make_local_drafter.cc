@@ -16,14 +16,18 @@ namespace specwire::verifier {
 namespace {
 
 // Whether the draft model was made for the target's vocabulary.
-absl::Status CheckVocabulary(const Drafter& model, const Engine& target) {
+absl::Status CheckVocabulary(const LocalDrafterOptions& options,
+                             const Drafter& model,
+                             const Engine& target) {
   SPECWIRE_ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer,
                             Tokenizer::Create(target.tokenizer_model()));
   if (model.vocabulary_fingerprint() == tokenizer->fingerprint()) {
     return absl::OkStatus();
   }
   return absl::FailedPreconditionError(
-      absl::StrCat("--local_draft_model: has the vocabulary ",
+      absl::StrCat("--local_draft_model: ",
+                   options.model,
+                   " has the vocabulary ",
                    model.vocabulary_fingerprint(),
                    ", and ",
                    target.info().name,
@@ -102,7 +106,7 @@ absl::StatusOr<std::unique_ptr<LocalDrafter>> MakeLocalDrafter(
     const Clock* clock) {
   if (options.name == kNoDrafter) return nullptr;
   if (model != nullptr) {
-    SPECWIRE_RETURN_IF_ERROR(CheckVocabulary(*model, target));
+    SPECWIRE_RETURN_IF_ERROR(CheckVocabulary(options, *model, target));
   }
   SPECWIRE_ASSIGN_OR_RETURN(std::unique_ptr<SuffixDrafter> lookup,
                             SuffixDrafter::Create(SuffixOptions()));

@@ -42,8 +42,8 @@ TEST(FaultCellTest, CellsAreRunOrSaidWhyNot) {
   size_t left_out = 0;
   for (const Cell& cell : EveryCell()) left_out += WhyNot(cell) ? 1 : 0;
   EXPECT_EQ(AllCells().size() + left_out, EveryCell().size());
-  // 4 kinds of process with 6 faults, 4 links with 9, in 9 phases.
-  EXPECT_EQ(EveryCell().size(), size_t{(4 * 6 + 4 * 9) * 9});
+  // 4 kinds of process with 6 faults, 4 links with 10, in 9 phases.
+  EXPECT_EQ(EveryCell().size(), size_t{(4 * 6 + 4 * 10) * 9});
   EXPECT_LT(left_out, EveryCell().size() / 10);
 }
 

@@ -148,8 +148,7 @@ INSTANTIATE_TEST_SUITE_P(
                               "/../../draft_node/models/"
                               "SmolLM2-135M-Instruct-draft.gguf"}),
                 1,
-                "--local_draft_model: SmolLM2-135M-Instruct-draft has the "
-                "vocabulary"},
+                "SmolLM2-135M-Instruct-draft.gguf has the vocabulary"},
         Failure{Verifier({"--engine=synthetic",
                           "--allow_synthetic",
                           "--local_drafter=suffix"}),

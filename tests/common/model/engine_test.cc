@@ -209,14 +209,14 @@ TEST(LoadEngineTest, RefusesBadOptions) {
   };
   expect_error([](EngineOptions& o) { o.engine = "fast"; },
                "engine: \"fast\" is unknown; known: int8, reference");
-  expect_error([](EngineOptions& o) { o.num_threads = 0; }, "num_threads: 0");
+  expect_error([](EngineOptions& o) { o.num_threads = 0; }, "--threads: 0");
   expect_error([](EngineOptions& o) { o.num_threads = 1000; },
-               "num_threads: 1000");
+               "--threads: 1000");
   expect_error([](EngineOptions& o) { o.kv_cache_mib = 0; }, "kv_cache_mib: 0");
   expect_error([](EngineOptions& o) { o.max_model_len = -1; },
                "max_model_len: -1");
-  expect_error([](EngineOptions& o) { o.num_layers = 4; }, "num_layers: 4");
-  expect_error([](EngineOptions& o) { o.num_layers = -1; }, "num_layers: -1");
+  expect_error([](EngineOptions& o) { o.num_layers = 4; }, "--draft_layers: 4");
+  expect_error([](EngineOptions& o) { o.num_layers = -1; }, "--draft_layers: -1");
 }
 
 TEST(LoadEngineTest, NamesTheFileAndWhatIsWrongWithIt) {
