@@ -20,7 +20,7 @@ CHROMIUM = os.environ.get("SPECWIRE_TEST_CHROMIUM") or shutil.which("chromium")
 # Screenshots stay here.
 PICTURES = pathlib.Path(os.environ["SPECWIRE_TEST_BIN"]).parent / "console"
 OPERATOR_KEY = "an-operators-key-for-this-test-alone"
-HOSTILE_NAME = "<img src=x onerror=window.hacked=1>"
+HOSTILE_NAME = "<svg/onload=window.hacked=1>"
 
 
 def fetch(address, path):
@@ -115,7 +115,7 @@ class BrowserTest(unittest.TestCase):
                                "--name", HOSTILE_NAME)
                 try:
                     result = subprocess.run(
-                        ["node", TESTS / "browser_test.mjs"], timeout=500,
+                        ["node", TESTS / "browser_test.mjs"], timeout=900,
                         env={**os.environ,
                              "CONSOLE_URL": f"http://{cluster.http}/",
                              "CONSOLE_OPERATOR_KEY": OPERATOR_KEY,

@@ -34,7 +34,7 @@ for (const colorScheme of ["light", "dark"]) {
         await expectNoSeriousFault(name);
       };
       await visit("play");
-      await generate({ prompt: REPEAT, maxTokens: 60, compare: width > 1000 });
+      await generate({ ...REPEAT, maxTokens: 60, compare: width > 1000 });
       await finished();
       await page.locator(".answer").first().focus();
       await page.keyboard.press("ArrowRight");

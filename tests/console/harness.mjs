@@ -12,8 +12,11 @@ const { CONSOLE_URL, CONSOLE_CHROMIUM } = process.env;
 // Nothing that works takes this long, on a machine that is busy.
 const PATIENCE_MS = 60000;
 
-// Makes the model repeat itself, so that drafts are accepted.
-export const REPEAT = "Count from one to ten in words. Then do it again, and again.";
+// A raw prompt that the model goes on repeating, so that drafts are accepted.
+export const REPEAT = {
+  kind: "raw",
+  prompt: `${"one two three four five six seven eight nine ten, ".repeat(2)}one two three four`,
+};
 
 export let page;
 let browser;
@@ -84,5 +87,5 @@ export async function finished() {
 /** Nothing that came from outside has become a part of the page. */
 export async function expectHarmless() {
   assert.equal(await page.evaluate(() => window.hacked), undefined);
-  assert.equal(await page.locator("main img, main script, main iframe").count(), 0);
+  assert.equal(await page.locator("main img, main script, main iframe, main svg[onload]").count(), 0);
 }

@@ -8,11 +8,8 @@ import { REPEAT, finished, forgive, generate, open, page, tokens, visit } from "
 
 test("play: tokens stream in, marked by their origin", async () => {
   await visit("play");
-  await generate({ prompt: REPEAT, maxTokens: 120 });
-  await page.waitForFunction(() => {
-    const count = document.querySelectorAll(".answer [role=option]").length;
-    return count > 0 && !document.getElementById("stop").disabled;
-  });
+  await generate({ ...REPEAT, maxTokens: 120 });
+  await page.waitForFunction(() => document.querySelectorAll(".answer [role=option]").length > 0);
   await finished();
   const count = await tokens().count();
   assert.ok(count > 20 && count <= 120, `${count} tokens`);
@@ -29,7 +26,7 @@ test("play: tokens stream in, marked by their origin", async () => {
 
 test("play: pointing at a token, or the keyboard, shows what is known of it", async () => {
   await visit("play");
-  await generate({ prompt: REPEAT, maxTokens: 60 });
+  await generate({ ...REPEAT, maxTokens: 60 });
   await finished();
   await tokens().nth(2).hover();
   const panel = page.locator("#token-panel");
@@ -82,7 +79,7 @@ test("play: plain and speculative answers are equal, with either rule of choice"
   for (const temperature of ["0", "0.8"]) {
     await page.locator("#page-play summary").first().evaluate((node) => { node.parentElement.open = true; });
     await page.fill("#temperature", temperature);
-    await generate({ prompt: REPEAT, maxTokens: 60, seed: "12345", compare: true });
+    await generate({ ...REPEAT, maxTokens: 60, seed: "12345", compare: true });
     await finished();
     const verdict = await page.locator("#verdict").textContent();
     assert.match(verdict, /The same text: all \d+ tokens are equal\./);
