@@ -70,9 +70,9 @@ void AddUpFlags(CLI::App* command, UpFlags* flags) {
       ->add_option(
           "--http",
           options->http,
-          "HOST:PORT for HTTP: OpenAI's routes under /v1, all methods "
-          "under /api, /health, /ready and /metrics; port 0 takes a free "
-          "one, 'none' serves none")
+          "HOST:PORT for HTTP: the console at /, OpenAI's routes under /v1, "
+          "all methods under /api, /health, /ready and /metrics; port 0 takes "
+          "a free one, 'none' serves none")
       ->capture_default_str();
   command->add_option("--metrics",
                       options->metrics,

@@ -161,7 +161,8 @@ absl::Status Coordinator::ListenHttp() {
         google::protobuf::DescriptorPool::generated_pool()->FindServiceByName(
             service));
   }
-  AddConsoleRoutes(http_.get());
+  // Nobody should type a key into a page that sends it in the clear.
+  if (http_backend_.access.safe) AddConsoleRoutes(http_.get());
   http_backend_.catalog = &catalog_;
   http_backend_.spec_decode_metrics = options_.per_request_spec_decode_metrics;
   AddOpenAiRoutes(http_.get(), &http_backend_);

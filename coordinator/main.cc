@@ -70,9 +70,9 @@ void AddFlags(CLI::App* app, Flags* flags) {
   app->add_option(
       "--http",
       options->http,
-      "HOST:PORT for HTTP: OpenAI's routes under /v1, all methods "
-      "under /api, /health, /ready and /metrics; only these three where "
-      "others reach it without --http_tls (default: none)");
+      "HOST:PORT for HTTP: the console at /, OpenAI's routes under /v1, all "
+      "methods under /api, /health, /ready and /metrics; only these three "
+      "where others reach it without --http_tls (default: none)");
   app->add_flag("--http_tls",
                 options->http_tls,
                 "serve HTTP with TLS, with the same files as gRPC");

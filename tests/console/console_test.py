@@ -82,6 +82,21 @@ class ServedFilesTest(unittest.TestCase):
             self.assertEqual(caught.exception.code, 404, path)
             caught.exception.close()
 
+    def test_nobody_types_a_key_into_a_page_in_the_clear(self):
+        coordinator = Program("coordinator", "--listen", "127.0.0.1:0",
+                              "--http", "0.0.0.0:0")
+        try:
+            port = coordinator.line(r"^http on \S+:(\d+)$").group(1)
+            address = f"127.0.0.1:{port}"
+            self.assertEqual(fetch(address, "/health")[1].get_content_type(),
+                             "application/json")
+            with self.assertRaises(urllib.error.HTTPError) as caught:
+                fetch(address, "/")
+            self.assertEqual(caught.exception.code, 404)
+            caught.exception.close()
+        finally:
+            coordinator.terminate()
+
     def test_the_files_ask_nobody_else(self):
         for name in self.files():
             text = (CONSOLE / name).read_text()

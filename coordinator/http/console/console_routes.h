@@ -18,7 +18,8 @@ struct ConsoleFile {
 absl::Span<const ConsoleFile> ConsoleFiles();
 
 // Adds GET / and the files that the page there needs. They are for everybody:
-// what they show comes from POST /api/METHOD. REQUIRES: before Listen.
+// what they show comes from POST /api/METHOD. Not where keys may not travel
+// (HttpAccess::safe). REQUIRES: before Listen.
 void AddConsoleRoutes(HttpServer* server);
 
 }  // namespace specwire::coordinator
