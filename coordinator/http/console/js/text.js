@@ -92,5 +92,5 @@ export function milliseconds(ms) {
 }
 
 export function count(n) {
-  return Number(n ?? 0).toLocaleString("en-US").replaceAll(",", " ");
+  return Number(n ?? 0).toLocaleString("en-US").replaceAll(",", "\u00a0");
 }
