@@ -114,7 +114,7 @@ std::vector<TableRow> PassRows(const v1::PassTrace& pass) {
                                 "P(TARGET)",
                                 "RAW",
                                 "CHOSEN",
-                                "P(TARGET)",
+                                "P(CHOSEN)",
                                 "RAW"}};
   for (auto& [position, rows] : by_position) {
     for (TableRow& row : rows) all.push_back(std::move(row));
@@ -228,8 +228,9 @@ std::string TraceText(const std::vector<v1::PassTrace>& trace) {
       text,
       "P(DRAFT): the drafter's estimate that the token is accepted; under the "
       "ratio rule what it was drawn with.\nP(TARGET): what the target draws "
-      "the token with, after the whole sampling pipeline. RAW: its probability "
-      "under the raw logits.\n");
+      "the proposed token with, after the whole sampling pipeline, P(CHOSEN): "
+      "the "
+      "chosen one. RAW: the probability of each under the raw logits.\n");
 }
 
 Json TraceJson(const std::vector<v1::PassTrace>& trace) {

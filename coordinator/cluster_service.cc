@@ -104,6 +104,9 @@ std::string DrainReason(const v1::NodeDraining& message) {
       absl::Ceil(absl::Milliseconds(
                      std::clamp(message.grace_ms(), int64_t{0}, kMaxGraceMs)),
                  absl::Milliseconds(100));
+  if (grace == absl::ZeroDuration()) {
+    return absl::StrCat(reason, "; running sequences end at once");
+  }
   return absl::StrCat(reason,
                       "; ",
                       absl::FormatDuration(grace),

@@ -125,11 +125,14 @@ v1::GenerateResponse Reply::Finished(const FinishRequest& finish,
   }
   v1::GenerateTimings* const timings = finished->mutable_timings();
   *timings = Timings();
-  if (request_->params.speculation.enabled &&
-      timings->generation_time_ms() > 0) {
+  // On a machine that is busy the tokens of many passes may come together: then
+  // the time between the first and the last is not what they took.
+  const double passes_ms = absl::ToDoubleMilliseconds(figures.passes_time);
+  const double took_ms = std::max(timings->generation_time_ms(), passes_ms);
+  if (request_->params.speculation.enabled && took_ms > 0) {
     finished->mutable_speculation()->set_measured_speedup(
         (num_told_ - 1) * absl::ToDoubleMilliseconds(figures.plain_step) /
-        timings->generation_time_ms());
+        took_ms);
   }
   return response;
 }

@@ -185,7 +185,7 @@ std::vector<Action> RequestMachine::OnCommit(const Commit& commit,
                           : absl::ZeroDuration();
     }
   }
-  if (added.empty() && trace_ != nullptr) trace_->OnEmptyCommit(commit);
+  if (added.empty() && trace_ != nullptr) trace_->OnEmptyCommit(commit, times);
   if (commit.finish != FinishReason::kNone) {
     Finish(absl::OkStatus(), commit.finish, commit.stop_token_id, &actions);
   }

@@ -103,6 +103,9 @@ struct SpeculationFigures {
   double predicted_speedup = 0;
   // What a plain step takes; 0 if not known.
   absl::Duration plain_step;
+  // From the end of the first pass to that of the last, by the verifiers'
+  // clocks; without what moves to other verifiers took.
+  absl::Duration passes_time;
 };
 
 // What a request machine wants done. Actions are carried out in order.

@@ -123,6 +123,8 @@ void RequestMachine::ObserveAnswer(const Proposal& proposal,
 }
 
 void RequestMachine::TimePass(const Commit& commit, const PassTimes& times) {
+  figures_.passes_time += std::max(times.wait, absl::ZeroDuration()) +
+                          std::max(times.verify, absl::ZeroDuration());
   if (commit.num_proposed == 0 && drafter_idle_) {
     // A verifier that waits for credit, or for others, is none the slower.
     plain_time_ += times.verify + std::min(times.wait, times.verify / 4);

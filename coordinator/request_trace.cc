@@ -112,6 +112,20 @@ void RequestTrace::Settle(Sent sent, DraftOutcome outcome) {
   settled_.push_back(std::move(sent));
 }
 
+void RequestTrace::OnVerifierOpened() {
+  LoseSent();
+  verifier_clock_.reset();
+  clock_start_.reset();
+}
+
+absl::Duration RequestTrace::Tick(const PassTimes& times) {
+  const absl::Duration start = verifier_clock_.has_value()
+                                   ? *verifier_clock_ + NotNegative(times.wait)
+                                   : absl::ZeroDuration();
+  verifier_clock_ = start + NotNegative(times.verify);
+  return start;
+}
+
 void RequestTrace::LoseSent() {
   for (auto& [number, sent] : sent_) {
     if (unused_.size() >= kMaxSettled) {
@@ -197,7 +211,8 @@ void RequestTrace::AddVerified(const Commit& commit,
   }
 }
 
-void RequestTrace::OnEmptyCommit(const Commit& commit) {
+void RequestTrace::OnEmptyCommit(const Commit& commit, const PassTimes& times) {
+  Tick(times);
   if (!commit.trace.has_value()) return;
   TakeDropped(*commit.trace, static_cast<size_t>(commit.num_proposed));
 }
@@ -264,7 +279,15 @@ TracedTimes RequestTrace::TimesOf(const Commit& commit,
       traced.proposal = NotNegative(last.came - arrival_);
     }
   }
-  traced.start = NotNegative(traced.end - back - traced.verify);
+  const absl::Duration on_its_clock = Tick(times);
+  const absl::Duration clock_start =
+      traced.end - back - traced.verify - on_its_clock;
+  clock_start_ = std::min(clock_start_.value_or(clock_start), clock_start);
+  // Before, the clock's start may have been taken for later than it was: then
+  // the passes so far were told so much too late, and this one is, too.
+  traced.start = std::max(NotNegative(*clock_start_ + on_its_clock), pass_end_);
+  pass_end_ = traced.start + traced.verify;
+  traced.end = std::max(traced.end, pass_end_);
   return traced;
 }
 

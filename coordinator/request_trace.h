@@ -90,7 +90,7 @@ class RequestTrace {
   // It is being told of the log up to `length`.
   void OnDrafterTold(int32_t source, int length);
   // Whatever the verifier before had is never settled.
-  void OnVerifierOpened() { LoseSent(); }
+  void OnVerifierOpened();
   void SetVerifier(std::string name) { verifier_ = std::move(name); }
 
   // A proposal came. It was forwarded, or dropped: the first `overlapped` of
@@ -111,7 +111,7 @@ class RequestTrace {
                     const PassTimes& times,
                     const Share& share);
   // A commit that brings nothing new: its pass does not count.
-  void OnEmptyCommit(const Commit& commit);
+  void OnEmptyCommit(const Commit& commit, const PassTimes& times);
   // The request has ended with a log of `length` tokens: what is left.
   TracedPass OnFinished(int length);
 
@@ -152,6 +152,8 @@ class RequestTrace {
              TracedPass* pass) const;
   void AddVerified(const Commit& commit, const Share& share, TracedPass* pass);
   TracedTimes TimesOf(const Commit& commit, const PassTimes& times);
+  // Where a pass began on the verifier's clock, which starts with the first.
+  absl::Duration Tick(const PassTimes& times);
   // Remembers a settled token for the next pass.
   void Settle(Sent sent, DraftOutcome outcome);
 
@@ -168,6 +170,13 @@ class RequestTrace {
   std::vector<Sent> settled_;
   std::vector<Sent> unused_;
   int64_t num_left_out_ = 0;
+  // The verifier's clock at the end of its latest pass; none before the first.
+  std::optional<absl::Duration> verifier_clock_;
+  // When that clock started, on the request's: the earliest that any verdict
+  // allows, as some are late and come together.
+  std::optional<absl::Duration> clock_start_;
+  // Of the latest pass, on the request's clock.
+  absl::Duration pass_end_;
 };
 
 }  // namespace specwire::coordinator

@@ -221,9 +221,6 @@ std::optional<HttpResponse> HttpExchange::CheckBody(
                               "chunked")) {
     return HttpError(501, "Transfer-Encoding: must be chunked");
   }
-  if (num_lengths + num_encodings == 0) {
-    return HttpError(411, "Content-Length: missing");
-  }
   if (length > context_->options.max_body_bytes) {
     return HttpError(413,
                      absl::StrCat("the body has ",

@@ -244,6 +244,9 @@ TEST(UpPlanTest, PrefersTheProjectsOwnDraftModelWhereItFits) {
   fs::create_directories(file.parent_path());
   fs::copy_file(
       SPECWIRE_TINY_DRAFT_MODEL, file, fs::copy_options::overwrite_existing);
+  // What lies where the test was started is found before what belongs to the
+  // program.
+  fs::current_path(testing::TempDir());
   UpOptions options = Options();
   options.model = SPECWIRE_TINY_MODEL;
   const auto draft_node = [&] {

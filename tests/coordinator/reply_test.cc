@@ -208,6 +208,13 @@ TEST_F(ReplyTest, MeasuresTheSpeedupAgainstPlainSteps) {
                 .speculation()
                 .measured_speedup(),
             1.5);
+  // They came together, but the passes took 80 ms.
+  figures.passes_time = absl::Milliseconds(80);
+  EXPECT_EQ(reply_->Finished(finish, figures, "")
+                .finished()
+                .speculation()
+                .measured_speedup(),
+            0.75);
 }
 
 TEST_F(ReplyTest, ClockThatIsSetBackMakesNoNegativeTimes) {

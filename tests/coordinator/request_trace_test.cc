@@ -254,11 +254,30 @@ TEST_F(RequestTraceTest, TimesAreThoseOfTheRound) {
   plain.trace->num_received = 1;
   plain.trace->held = absl::Milliseconds(44);
   const TracedPass second =
-      Take(plain, {.wait = {}, .verify = absl::Milliseconds(15)});
+      Take(plain,
+           {.wait = absl::Milliseconds(10), .verify = absl::Milliseconds(15)});
   EXPECT_EQ(second.times->network, absl::ZeroDuration());
   EXPECT_EQ(second.times->drafting, absl::ZeroDuration());
   EXPECT_FALSE(second.times->proposal.has_value());
   EXPECT_EQ(second.times->start, absl::Milliseconds(80));
+}
+
+// Passes of one sequence follow one another, whenever one hears of them.
+TEST_F(RequestTraceTest, VerdictsThatComeTogetherArePlacedByTheVerifiersClock) {
+  int position = 3;
+  const auto take = [&](int wait_ms, int verify_ms) {
+    const TracedPass pass = Take(MakeCommit(position++, {12}, 0, 0, {}),
+                                 {.wait = absl::Milliseconds(wait_ms),
+                                  .verify = absl::Milliseconds(verify_ms)});
+    return pass.times->start;
+  };
+  clock_.now += absl::Milliseconds(95);
+  EXPECT_EQ(take(70, 20), absl::Milliseconds(80));
+  // Three that end 10, 40 and 60 ms later are all heard of after 60 ms.
+  clock_.now += absl::Milliseconds(60);
+  EXPECT_EQ(take(1, 9), absl::Milliseconds(101));
+  EXPECT_EQ(take(10, 20), absl::Milliseconds(120));
+  EXPECT_EQ(take(0, 20), absl::Milliseconds(140));
 }
 
 TEST_F(RequestTraceTest, AVerifierThatTellsNothingIsNoFault) {

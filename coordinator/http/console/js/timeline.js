@@ -58,7 +58,9 @@ export function showTimeline(node, lane) {
     "text-anchor": part === 0 ? "start" : part === 1 ? "end" : "middle",
   }, milliseconds((begin + (end - begin) * part) / 1000)));
   const open = node.querySelector("details")?.open ?? false;
+  const leftOut = lane.passes.length - passes.length;
   node.replaceChildren(
+    ...leftOut > 0 ? [el("p", { class: "hint" }, `The last ${passes.length} of ${count(lane.passes.length)} rounds.`)] : [],
     el("ul", { class: "legend keys", "aria-hidden": "true" },
       ...["draft", "network", "verify"].map((kind) => el("li", null, el("span", { class: `key ${kind}` }), ` ${kind}`))),
     svg("svg", {
