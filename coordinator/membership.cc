@@ -13,6 +13,7 @@
 #include "common/rpc/convert.h"
 #include "common/rpc/credentials.h"
 #include "common/rpc/status.h"
+#include "common/text/utf8.h"
 
 namespace specwire::coordinator {
 namespace {
@@ -46,6 +47,15 @@ StepCosts StepCostsOf(const v1::GetModelResponse& response) {
     points.push_back({cost.num_rows(), absl::Microseconds(cost.duration_us())});
   }
   return StepCosts(points);
+}
+
+// Logs, terminals and pages show it.
+absl::Status CheckModelName(const std::string& name) {
+  if (IsValidUtf8(name) && absl::c_none_of(name, absl::ascii_iscntrl)) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      "model: its name must be UTF-8 without control characters");
 }
 
 absl::Status CheckDrafter(const v1::GetDrafterResponse& response) {
@@ -254,6 +264,7 @@ absl::Status Membership::ProbeVerifier(const NodeInfo& node,
   }
   VerifierInfo info;
   SPECWIRE_ASSIGN_OR_RETURN(info.model, FromProto(response.model()));
+  SPECWIRE_RETURN_IF_ERROR(CheckModelName(info.model.name));
   info.vocabulary_fingerprint = response.model().vocabulary_fingerprint();
   info.local_drafter = response.model().local_drafter();
   info.max_num_sequences = response.model().max_num_sequences();

@@ -136,6 +136,16 @@ void HttpConnection::LimitReads(size_t bytes, absl::Duration limit) {
   over_limit_ = false;
 }
 
+void HttpConnection::KeepReads() {
+  keeping_ = true;
+  kept_.clear();
+}
+
+std::string HttpConnection::StopKeeping() {
+  keeping_ = false;
+  return std::exchange(kept_, {});
+}
+
 bool HttpConnection::Fill() {
   buffer_.resize(kReadBytes);
   buffer_start_ = 0;
@@ -159,6 +169,7 @@ ssize_t HttpConnection::read(char* data, size_t size) {
   std::memcpy(data, buffer_.data() + buffer_start_, count);
   buffer_start_ += count;
   bytes_left_ -= count;
+  if (keeping_) kept_.append(data, count);
   last_.append(data + (count - std::min(count, kEmptyLineBytes)),
                std::min(count, kEmptyLineBytes));
   if (last_.size() > kEmptyLineBytes) {

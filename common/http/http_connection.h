@@ -34,6 +34,9 @@ class HttpConnection final : public httplib::Stream {
   bool WaitForData(absl::Duration limit);
   // At most so many bytes, by then, are read from now on; what is beyond fails.
   void LimitReads(size_t bytes, absl::Duration limit);
+  // What is read from now on is kept, until StopKeeping hands it out.
+  void KeepReads();
+  std::string StopKeeping();
   // A read has failed because of the bytes.
   bool over_limit() const { return over_limit_; }
   // What was read last ends with an empty line.
@@ -85,6 +88,8 @@ class HttpConnection final : public httplib::Stream {
   size_t buffer_start_ = 0;
   // The latest bytes that were read.
   std::string last_;
+  bool keeping_ = false;
+  std::string kept_;
   size_t bytes_left_ = 0;
   absl::Time read_deadline_ = absl::InfinitePast();
   bool over_limit_ = false;

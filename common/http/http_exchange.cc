@@ -9,6 +9,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "common/http/http_head.h"
 
 namespace specwire {
 namespace {
@@ -129,6 +130,7 @@ bool HttpExchange::Next() {
   refusal_.reset();
   connection_->LimitReads(context_->options.max_head_bytes,
                           context_->options.timeout);
+  connection_->KeepReads();
   bool closed = false;
   const bool answered =
       process_request(*connection_,
@@ -144,11 +146,14 @@ bool HttpExchange::Next() {
 void HttpExchange::Begin(httplib::Request* request) {
   begun_ = true;
   http_1_0_ = request->version == "HTTP/1.0";
+  if (!TakeHeaders(request)) {
+    refusal_ = HttpError(400, "the headers are malformed");
+  }
   close_ = SaysClose(*request);
   // Neither parts of answers nor compressed ones are offered.
   request->ranges.clear();
   request->headers.erase("Accept-Encoding");
-  route_ = FindRoute(*request);
+  if (!refusal_.has_value()) route_ = FindRoute(*request);
   if (!refusal_.has_value()) refusal_ = CheckBody(*request);
   // Where requests begin and end behind chunks is a thing that proxies differ
   // in; what is left of a refused body is no request.
@@ -156,9 +161,26 @@ void HttpExchange::Begin(httplib::Request* request) {
     close_ = true;
   }
   if (close_) SetHeader("Connection", "close", &request->headers);
-  connection_->LimitReads(
-      2 * context_->options.max_body_bytes + kChunkAllowance,
-      context_->options.body_timeout);
+  connection_->LimitReads(context_->options.max_body_bytes +
+                              context_->options.max_body_bytes / 4 +
+                              kChunkAllowance,
+                          context_->options.body_timeout);
+}
+
+bool HttpExchange::TakeHeaders(httplib::Request* request) {
+  const auto headers = ParseHeaders(connection_->StopKeeping());
+  request->headers.clear();
+  if (!headers.has_value()) return false;
+  for (const auto& [name, value] : *headers) {
+    request->headers.emplace(name, value);
+  }
+  if (request->get_header_value_count("Host") > 1) return false;
+  if (request->method == "POST" && !request->has_header("Content-Length") &&
+      !request->has_header("Transfer-Encoding")) {
+    // The library would read on to the connection's end.
+    request->headers.emplace("Content-Length", "0");
+  }
+  return true;
 }
 
 const HttpRoute* HttpExchange::FindRoute(const httplib::Request& request) {

@@ -55,6 +55,9 @@ class HttpExchange final : private httplib::Server, public HttpClient {
   // refusal.
   void Begin(httplib::Request* request);
   // The route, or why there is none.
+  // Puts the headers as they were sent in place of what the library makes of
+  // them. False if they are malformed.
+  bool TakeHeaders(httplib::Request* request);
   const HttpRoute* FindRoute(const httplib::Request& request);
   std::optional<HttpResponse> CheckBody(const httplib::Request& request);
   void Refuse(httplib::Request* request, HttpResponse refusal);

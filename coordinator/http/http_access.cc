@@ -19,13 +19,29 @@ constexpr char kUserMethod[] = "/specwire.v1.GenerationService/Generate";
 
 // True for localhost and addresses, with or without a port.
 bool IsOwnName(absl::string_view host) {
-  // An address of IPv6 stands in brackets.
-  if (absl::StartsWith(host, "[")) return true;
-  host = host.substr(0, host.find(':'));
-  const bool address = std::all_of(host.begin(), host.end(), [](char c) {
-    return absl::ascii_isdigit(static_cast<unsigned char>(c)) || c == '.';
-  });
-  return address || absl::EqualsIgnoreCase(host, "localhost");
+  const auto consists_of = [](absl::string_view text, absl::string_view set) {
+    return text.find_first_not_of(set) == absl::string_view::npos;
+  };
+  absl::string_view port;
+  bool own = false;
+  if (absl::StartsWith(host, "[")) {
+    // An address of IPv6 stands in brackets.
+    const size_t end = host.find(']');
+    if (end == absl::string_view::npos) return false;
+    own = end > 1 &&
+          consists_of(host.substr(1, end - 1), "0123456789abcdefABCDEF:.");
+    port = host.substr(end + 1);
+  } else {
+    const size_t end = std::min(host.find(':'), host.size());
+    const absl::string_view name = host.substr(0, end);
+    own = absl::EqualsIgnoreCase(name, "localhost") ||
+          (!name.empty() &&
+           absl::ascii_isdigit(static_cast<unsigned char>(name.front())) &&
+           consists_of(name, "0123456789."));
+    port = host.substr(end);
+  }
+  return own && (port.empty() || (port.front() == ':' &&
+                                  consists_of(port.substr(1), "0123456789")));
 }
 
 absl::Status CheckOperator(const HttpRequest& request,

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/text/utf8.h"
+#include "coordinator/request_validation.h"
 
 namespace specwire::coordinator {
 namespace {
@@ -95,8 +96,11 @@ std::string DumpJson(const Json& json) {
 OpenAiReply::OpenAiReply(const OpenAiRequest& request, Settings settings)
     : request_(request),
       settings_(std::move(settings)),
+      // Whatever number is asked for: it has not been checked yet.
       choices_(static_cast<size_t>(
-          request.generate.has_n() ? request.generate.n() : 1)) {}
+          request.generate.has_n()
+              ? std::clamp(request.generate.n(), 1, kMaxChoices)
+              : 1)) {}
 
 void OpenAiReply::Start(const v1::GenerateStarted& started,
                         std::shared_ptr<const Tokenizer> tokenizer) {
@@ -110,6 +114,29 @@ void OpenAiReply::Start(const v1::GenerateStarted& started,
 
 std::vector<Json> OpenAiReply::Take(const v1::GenerateResponse& response) {
   std::vector<Json> chunks;
+  const bool tells_choice = response.has_delta() || response.has_finished();
+  if (tells_choice && request_.generate.echo() && !prompt_is_whole_) {
+    const int choice = response.has_delta() ? response.delta().choice()
+                                            : response.finished().choice();
+    // All of the prompt comes before the first that is told of choice 0, and
+    // every choice repeats it.
+    if (choice != 0) {
+      held_.push_back(response);
+      return chunks;
+    }
+    prompt_is_whole_ = true;
+    TakePart(response, &chunks);
+    for (const v1::GenerateResponse& held : std::exchange(held_, {})) {
+      TakePart(held, &chunks);
+    }
+    return chunks;
+  }
+  TakePart(response, &chunks);
+  return chunks;
+}
+
+void OpenAiReply::TakePart(const v1::GenerateResponse& response,
+                           std::vector<Json>* chunks) {
   if (response.has_prompt()) {
     TakePrompt(response.prompt());
   } else if (response.has_delta()) {
@@ -119,13 +146,13 @@ std::vector<Json> OpenAiReply::Take(const v1::GenerateResponse& response) {
     Json logprobs = request_.logprobs.has_value() ? Logprobs(delta) : Json();
     // What a token has not released says nothing yet.
     if (!delta.text().empty() || !logprobs.is_null()) {
-      AddPiece(delta.choice(), delta.text(), std::move(logprobs), &chunks);
+      AddPiece(delta.choice(), delta.text(), std::move(logprobs), chunks);
     }
   } else if (response.has_finished()) {
     const v1::GenerateFinished& finished = response.finished();
     Choice& choice = choices_[static_cast<size_t>(finished.choice())];
     if (!choice.begun || !finished.text().empty()) {
-      AddPiece(finished.choice(), finished.text(), Json(), &chunks);
+      AddPiece(finished.choice(), finished.text(), Json(), chunks);
     }
     choice.finish_reason = FinishReasonJson(finished.finish_reason());
     choice.stop_reason = StopReasonJson(finished);
@@ -134,9 +161,8 @@ std::vector<Json> OpenAiReply::Take(const v1::GenerateResponse& response) {
         request_.chat ? Json{{"delta", Json::object()}} : Json{{"text", ""}};
     last["finish_reason"] = choice.finish_reason;
     last["stop_reason"] = choice.stop_reason;
-    chunks.push_back(Chunk(finished.choice(), std::move(last)));
+    chunks->push_back(Chunk(finished.choice(), std::move(last)));
   }
-  return chunks;
 }
 
 void OpenAiReply::TakePrompt(const v1::GeneratePrompt& prompt) {

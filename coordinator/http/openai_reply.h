@@ -57,6 +57,8 @@ class OpenAiReply {
     std::vector<SpeculationStep> steps;
   };
 
+  void TakePart(const v1::GenerateResponse& response,
+                std::vector<nlohmann::json>* chunks);
   void TakePrompt(const v1::GeneratePrompt& prompt);
   // The chunk of a piece of a choice, with the prompt in front of the first.
   void AddPiece(int index,
@@ -89,6 +91,9 @@ class OpenAiReply {
   std::string echo_;
   nlohmann::json echo_logprobs_;
   std::vector<Choice> choices_;
+  // Nothing more comes of the prompt; what came of other choices before.
+  bool prompt_is_whole_ = false;
+  std::vector<v1::GenerateResponse> held_;
 };
 
 // The text of a body; bytes that are no UTF-8 are replaced.

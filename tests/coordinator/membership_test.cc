@@ -253,6 +253,20 @@ TEST(MembershipTest, RefusesBadRegistration) {
   EXPECT_THAT(status.error_message(), HasSubstr("registration.name"));
 }
 
+TEST(MembershipTest, AModelWhoseNameIsNoTextDoesNotServe) {
+  for (const char* name : {"a\nb", "a\x1b[2J"}) {
+    InProcessCluster cluster(QuickOptions());
+    FakeVerifierOptions options;
+    options.model.name = name;
+    cluster.AddVerifier(options);
+    EXPECT_TRUE(Eventually([&] {
+      const v1::Node node = FindNode(&cluster, "verifier-1");
+      return node.state() == v1::NODE_STATE_JOINING &&
+             absl::StrContains(node.reason(), "without control characters");
+    })) << FindNode(&cluster, "verifier-1").ShortDebugString();
+  }
+}
+
 TEST(MembershipTest, UnreachableNodeStaysJoiningWithReason) {
   InProcessCluster cluster(QuickOptions());
   RawJoin join(&cluster);

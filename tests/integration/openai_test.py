@@ -319,6 +319,15 @@ class OpenAiTest(unittest.TestCase):
         self.assertIsNone(logprobs.token_logprobs[0])
         self.assertEqual("".join(logprobs.tokens[:len(ids)]), "the")
 
+    def test_every_choice_repeats_the_prompts_logprobs(self):
+        # Long enough to come in several pieces.
+        ids = [119, 261, 40, 41] * 60
+        for _ in range(3):
+            answer = self.complete(ids, echo=True, logprobs=1, max_tokens=2,
+                                   n=8, temperature=1, seed=5)
+            self.assertEqual([len(choice.logprobs.tokens)
+                              for choice in answer.choices], [242] * 8)
+
     # Usage and figures.
 
     def test_usage_in_the_last_chunk(self):
@@ -404,7 +413,8 @@ class OpenAiTest(unittest.TestCase):
     def test_parameters_out_of_range_are_refused(self):
         self.refused("temperature", self.complete, temperature=-1)
         self.refused("top_p", self.complete, top_p=0)
-        self.refused("n", self.complete, n=1000)
+        for number in (1000, 2**31 - 1, -1, -2**31):
+            self.refused("n", self.complete, n=number)
         self.refused("max_tokens", self.complete, max_tokens=0)
         self.refused("logprobs", self.complete, logprobs=1000)
         self.refused("presence_penalty", self.complete, presence_penalty=9)

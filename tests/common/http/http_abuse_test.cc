@@ -167,6 +167,29 @@ TEST_F(HttpAbuseTest, AmbiguousBodiesAreRefused) {
   ExpectAlive();
 }
 
+TEST_F(HttpAbuseTest, HeadersThatOthersMayReadOtherwiseAreRefused) {
+  Start({});
+  const std::string post =
+      "POST /p HTTP/1.1\r\nContent-Type: application/json\r\n";
+  const std::string body = "GET /a HTTP/1.1\r\n\r\n";
+  const std::string length = absl::StrCat("Content-Length: ", body.size());
+  EXPECT_EQ(Status(absl::StrCat(post, length, "\r\n\r\n", body)), "200");
+  for (const char* line : {"Transfer-Encoding : chunked\r\n",
+                           "Transfer-Encoding: chunked\n",
+                           "Transfer-Encoding:\r\n chunked\r\n",
+                           "X: y\rTransfer-Encoding: chunked\r\n",
+                           "Host: a\r\nHost: b\r\n",
+                           "no colon\r\n"}) {
+    const std::string answer = Exchange(
+        port(), absl::StrCat(post, length, "\r\n", line, "\r\n", body));
+    EXPECT_THAT(answer, StartsWith("HTTP/1.1 400 ")) << line;
+    // Nothing of it is taken for another request.
+    EXPECT_EQ(answer.find("HTTP/1.1", 1), std::string::npos) << line;
+  }
+  EXPECT_EQ(Status(post + "Content-Length: %35\r\n\r\n12345"), "400");
+  ExpectAlive();
+}
+
 TEST_F(HttpAbuseTest, WhatIsLeftOfARefusedRequestIsNoRequest) {
   Start({});
   const std::string answer = Exchange(
