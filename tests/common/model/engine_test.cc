@@ -216,7 +216,8 @@ TEST(LoadEngineTest, RefusesBadOptions) {
   expect_error([](EngineOptions& o) { o.max_model_len = -1; },
                "max_model_len: -1");
   expect_error([](EngineOptions& o) { o.num_layers = 4; }, "--draft_layers: 4");
-  expect_error([](EngineOptions& o) { o.num_layers = -1; }, "--draft_layers: -1");
+  expect_error([](EngineOptions& o) { o.num_layers = -1; },
+               "--draft_layers: -1");
 }
 
 TEST(LoadEngineTest, NamesTheFileAndWhatIsWrongWithIt) {
