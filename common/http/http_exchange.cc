@@ -155,6 +155,11 @@ void HttpExchange::Begin(httplib::Request* request) {
   request->headers.erase("Accept-Encoding");
   if (!refusal_.has_value()) route_ = FindRoute(*request);
   if (!refusal_.has_value()) refusal_ = CheckBody(*request);
+  if (!refusal_.has_value() && route_->admit != nullptr) {
+    HttpRequest ours = FromLibrary(*request);
+    ours.client = this;
+    refusal_ = route_->admit(ours);
+  }
   // Where requests begin and end behind chunks is a thing that proxies differ
   // in; what is left of a refused body is no request.
   if (refusal_.has_value() || request->has_header("Transfer-Encoding")) {

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -50,6 +51,10 @@ struct HttpRoute {
   bool prefix = false;
   // May take long.
   bool slow = false;
+  // Asked when the headers are there, before anything of the body is read: an
+  // answer refuses the request. None: all are let in.
+  std::function<std::optional<HttpResponse>(const HttpRequest&)> admit =
+      nullptr;
   Handler handler;
 };
 

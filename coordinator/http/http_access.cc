@@ -3,11 +3,13 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "common/rpc/tls_files.h"
 #include "coordinator/access.h"
+#include "coordinator/http/http_status.h"
 #include "specwire/v1/generation.pb.h"
 
 namespace specwire::coordinator {
@@ -90,6 +92,16 @@ absl::Status CheckHttpAccess(const HttpRequest& request,
     return absl::OkStatus();
   }
   return status;
+}
+
+std::function<std::optional<HttpResponse>(const HttpRequest&)> AdmitTo(
+    std::string method, const HttpAccess* access) {
+  return [method = std::move(method),
+          access](const HttpRequest& request) -> std::optional<HttpResponse> {
+    const absl::Status status = CheckHttpAccess(request, method, *access);
+    if (status.ok()) return std::nullopt;
+    return ToHttpError(status);
+  };
 }
 
 }  // namespace specwire::coordinator

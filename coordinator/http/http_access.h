@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <functional>
+#include <optional>
+#include <string>
+
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "common/http/http_message.h"
@@ -31,5 +35,9 @@ struct HttpAccess {
 absl::Status CheckHttpAccess(const HttpRequest& request,
                              absl::string_view method,
                              const HttpAccess& access);
+
+// The same as a route asks for it. `access` must outlive the route.
+std::function<std::optional<HttpResponse>(const HttpRequest&)> AdmitTo(
+    std::string method, const HttpAccess* access);
 
 }  // namespace specwire::coordinator

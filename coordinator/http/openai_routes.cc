@@ -114,10 +114,8 @@ class Completion {
   std::unique_ptr<RpcCall> call_;
 };
 
-absl::StatusOr<OpenAiRequest> ReadRequest(const HttpBackend& backend,
-                                          const HttpRequest& http,
+absl::StatusOr<OpenAiRequest> ReadRequest(const HttpRequest& http,
                                           Parser parser) {
-  SPECWIRE_RETURN_IF_ERROR(CheckHttpAccess(http, kGenerate, backend.access));
   SPECWIRE_ASSIGN_OR_RETURN(const Json body, ParseJsonObject(http.body));
   return parser(body);
 }
@@ -125,7 +123,7 @@ absl::StatusOr<OpenAiRequest> ReadRequest(const HttpBackend& backend,
 HttpResponse Complete(const HttpBackend& backend,
                       const HttpRequest& http,
                       Parser parser) {
-  absl::StatusOr<OpenAiRequest> request = ReadRequest(backend, http, parser);
+  absl::StatusOr<OpenAiRequest> request = ReadRequest(http, parser);
   if (!request.ok()) return ToHttpError(request.status());
   const auto completion =
       std::make_shared<Completion>(backend, *std::move(request));
@@ -153,7 +151,6 @@ Json ModelJson(const v1::ModelDescription& model, int64_t created) {
 absl::StatusOr<std::vector<Json>> ListModels(const HttpBackend& backend,
                                              const HttpRequest& http,
                                              int64_t created) {
-  SPECWIRE_RETURN_IF_ERROR(CheckHttpAccess(http, kListModels, backend.access));
   v1::ListModelsResponse response;
   SPECWIRE_RETURN_IF_ERROR(CallUnary(backend.channel,
                                      kListModels,
@@ -200,6 +197,7 @@ void AddOpenAiRoutes(HttpServer* server, const HttpBackend* backend) {
     route.method = "POST";
     route.path = path;
     route.slow = true;
+    route.admit = AdmitTo(kGenerate, &backend->access);
     route.handler = [backend, parser](const HttpRequest& request) {
       return Complete(*backend, request, parser);
     };
@@ -208,12 +206,17 @@ void AddOpenAiRoutes(HttpServer* server, const HttpBackend* backend) {
   add("/v1/completions", &ParseCompletion);
   add("/v1/chat/completions", &ParseChatCompletion);
   const int64_t created = absl::ToUnixSeconds(absl::Now());
-  server->Handle(kModelsPath, [backend, created](const HttpRequest& request) {
+  HttpRoute all;
+  all.path = kModelsPath;
+  all.admit = AdmitTo(kListModels, &backend->access);
+  all.handler = [backend, created](const HttpRequest& request) {
     return Models(*backend, request, created);
-  });
+  };
+  server->Handle(std::move(all));
   HttpRoute one;
   one.path = absl::StrCat(kModelsPath, "/");
   one.prefix = true;
+  one.admit = AdmitTo(kListModels, &backend->access);
   one.handler = [backend, created](const HttpRequest& request) {
     return OneModel(*backend, request, created);
   };

@@ -92,14 +92,16 @@ HttpResponse CallStream(const HttpBackend& backend,
   return status.ok() ? answer : ToHttpError(status);
 }
 
+std::string PathOf(const MethodDescriptor& method) {
+  return absl::StrCat("/", method.service()->full_name(), "/", method.name());
+}
+
 HttpResponse CallMethod(const HttpBackend& backend,
                         const MethodDescriptor* method,
                         const HttpRequest& http) {
-  const std::string path =
-      absl::StrCat("/", method->service()->full_name(), "/", method->name());
-  absl::Status status = CheckHttpAccess(http, path, backend.access);
+  const std::string path = PathOf(*method);
   const std::unique_ptr<Message> request = MakeMessage(method->input_type());
-  if (status.ok()) status = ParseRequest(http.body, request.get());
+  absl::Status status = ParseRequest(http.body, request.get());
   if (!status.ok()) return ToHttpError(status);
   std::unique_ptr<Message> response = MakeMessage(method->output_type());
   if (method->server_streaming()) {
@@ -129,6 +131,7 @@ void AddRpcRoutes(HttpServer* server,
     route.method = "POST";
     route.path = absl::StrCat("/api/", method->name());
     route.slow = true;
+    route.admit = AdmitTo(PathOf(*method), &backend->access);
     route.handler = [backend, method](const HttpRequest& request) {
       return CallMethod(*backend, method, request);
     };

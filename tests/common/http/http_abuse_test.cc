@@ -190,6 +190,37 @@ TEST_F(HttpAbuseTest, HeadersThatOthersMayReadOtherwiseAreRefused) {
   ExpectAlive();
 }
 
+TEST(HttpAdmitTest, WhoIsNotLetInNeedNotSendTheBody) {
+  HttpServer server({});
+  HttpRoute route;
+  route.method = "POST";
+  route.path = "/p";
+  route.admit = [](const HttpRequest& request) -> std::optional<HttpResponse> {
+    if (request.Header("authorization") == "yes") return std::nullopt;
+    return HttpError(401, "no");
+  };
+  route.handler = [](const HttpRequest& request) {
+    HttpResponse answer;
+    answer.body = request.body;
+    return answer;
+  };
+  server.Handle(std::move(route));
+  ASSERT_TRUE(server.Start().ok());
+  const std::string post =
+      "POST /p HTTP/1.1\r\nContent-Type: application/json\r\n";
+  // The answer comes although the body has not ended, and ends the connection.
+  EXPECT_THAT(Exchange(server.port(),
+                       post + "Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n"),
+              StartsWith("HTTP/1.1 401 "));
+  EXPECT_THAT(
+      Exchange(server.port(), post + "Content-Length: 8000000\r\n\r\n{"),
+      StartsWith("HTTP/1.1 401 "));
+  EXPECT_THAT(Exchange(server.port(),
+                       post + "Authorization: yes\r\nConnection: close\r\n"
+                              "Content-Length: 2\r\n\r\n{}"),
+              StartsWith("HTTP/1.1 200 "));
+}
+
 TEST_F(HttpAbuseTest, WhatIsLeftOfARefusedRequestIsNoRequest) {
   Start({});
   const std::string answer = Exchange(
