@@ -275,7 +275,7 @@ absl::Status ClusterService::Drain(const v1::DrainNodeRequest& request,
     }
   }
   SPECWIRE_ASSIGN_OR_RETURN(const NodeInfo drained,
-                            registry_->FindLive(found.node_id));
+                            registry_->FindById(found.node_id));
   *node = ToProto(drained);
   return absl::OkStatus();
 }

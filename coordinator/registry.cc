@@ -319,6 +319,13 @@ absl::StatusOr<NodeInfo> Registry::FindLive(
       "node: no '", name_or_id.substr(0, kMaxNameLength), "' here"));
 }
 
+absl::StatusOr<NodeInfo> Registry::FindById(const std::string& node_id) const {
+  MutexLock lock(&mutex_);
+  const auto it = nodes_.find(node_id);
+  if (it != nodes_.end()) return it->second.info;
+  return absl::NotFoundError(absl::StrCat("node: no '", node_id, "' here"));
+}
+
 std::vector<Registry::Suspect> Registry::TakeSuspects(absl::Time now) {
   MutexLock lock(&mutex_);
   std::vector<Suspect> taken;

@@ -103,6 +103,8 @@ class Registry {
   // The node with this name, or else with this id, that has not left. NOT_FOUND
   // if there is none.
   absl::StatusOr<NodeInfo> FindLive(absl::string_view name_or_id) const;
+  // The node with this id, which may have left. NOT_FOUND if it is not known.
+  absl::StatusOr<NodeInfo> FindById(const std::string& node_id) const;
 
   // The node that serves the model, not in `exclude`, and is expected to finish
   // the sequence first; see PickVerifier. Counts one sequence more on it, and

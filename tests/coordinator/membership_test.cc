@@ -329,6 +329,25 @@ TEST(MembershipTest, DrainNodePassesOnTheGrace) {
   EXPECT_FALSE(response.drain().has_grace_ms());
 }
 
+// Ids look like the names that people give.
+TEST(MembershipTest, DrainNodeTellsOfTheNodeThatDrains) {
+  InProcessCluster cluster(QuickOptions());
+  RawJoin first(&cluster);
+  first.Register("v");
+  v1::JoinResponse response;
+  ASSERT_TRUE(first.Read(&response));
+  const std::string id = response.accepted().node_id();
+  RawJoin second(&cluster);
+  second.Register(id);
+  ASSERT_TRUE(second.Read(&response));
+  v1::Node drained;
+  ASSERT_TRUE(Drain(&cluster, "v", std::nullopt, &drained).ok());
+  EXPECT_EQ(drained.registration().name(), "v");
+  EXPECT_EQ(drained.state(), v1::NODE_STATE_DRAINING);
+  ASSERT_TRUE(Drain(&cluster, id, std::nullopt, &drained).ok());
+  EXPECT_EQ(drained.registration().name(), id);
+}
+
 TEST(MembershipTest, DrainNodeRefusesWhatIsNotThere) {
   InProcessCluster cluster(QuickOptions());
   cluster.AddVerifier();
