@@ -12,6 +12,8 @@
 namespace specwire::cli {
 namespace {
 
+constexpr int kLookPeriodMs = 50;
+
 int OpenSignalFd(std::initializer_list<int> signals) {
   sigset_t set;
   sigemptyset(&set);
@@ -26,7 +28,9 @@ int OpenSignalFd(std::initializer_list<int> signals) {
 SignalSource::SignalSource(std::initializer_list<int> signals)
     : fd_(OpenSignalFd(signals)) {}
 
-SignalSource::~SignalSource() { close(fd_); }
+SignalSource::~SignalSource() {
+  if (fd_ >= 0) close(fd_);
+}
 
 std::optional<int> SignalSource::Take() {
   signalfd_siginfo info;
@@ -40,8 +44,9 @@ CancelOnInterrupt::CancelOnInterrupt(grpc::ClientContext* context)
     : signals_({SIGINT, SIGTERM}), stop_fd_(eventfd(0, EFD_CLOEXEC)) {
   thread_ = std::thread([this, context] {
     pollfd fds[2] = {{signals_.fd(), POLLIN, 0}, {stop_fd_, POLLIN, 0}};
-    while ((fds[1].revents & POLLIN) == 0) {
-      poll(fds, 2, -1);
+    while (!stopping_) {
+      // A process that had no descriptor left has nothing that would wake it.
+      poll(fds, 2, stop_fd_ >= 0 ? -1 : kLookPeriodMs);
       if (signals_.Take().has_value()) {
         interrupted_ = true;
         context->TryCancel();
@@ -51,11 +56,12 @@ CancelOnInterrupt::CancelOnInterrupt(grpc::ClientContext* context)
 }
 
 CancelOnInterrupt::~CancelOnInterrupt() {
+  stopping_ = true;
   const uint64_t one = 1;
   // Cannot fail: the counter is far from full.
   [[maybe_unused]] const ssize_t written = write(stop_fd_, &one, sizeof(one));
   thread_.join();
-  close(stop_fd_);
+  if (stop_fd_ >= 0) close(stop_fd_);
 }
 
 }  // namespace specwire::cli

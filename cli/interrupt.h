@@ -41,8 +41,9 @@ class CancelOnInterrupt {
 
  private:
   SignalSource signals_;
-  // Becomes readable when the object ends.
+  // Becomes readable when the object ends; -1 if there was no descriptor left.
   const int stop_fd_;
+  std::atomic<bool> stopping_ = false;
   std::atomic<bool> interrupted_ = false;
   std::thread thread_;
 };

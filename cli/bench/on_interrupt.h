@@ -27,8 +27,9 @@ class OnInterrupt {
 
   const std::function<void()> function_;
   SignalSource signals_;
-  // Becomes readable when the object ends.
+  // Becomes readable when the object ends; -1 if there was no descriptor left.
   const int stop_fd_;
+  std::atomic<bool> stopping_ = false;
   std::atomic<bool> interrupted_ = false;
   std::thread thread_;
 };

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/generate_call.h"
 
+#include <sys/resource.h>
+
 #include <atomic>
 #include <memory>
 #include <string>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "cli/interrupt.h"
 #include "grpcpp/server_builder.h"
 #include "gtest/gtest.h"
 #include "specwire/v1/generation.grpc.pb.h"
@@ -102,6 +105,18 @@ TEST_F(GenerateCallTest, EndThatIsLostBehindTheLastMessageCostsNothing) {
   request.set_alive_interval_ms(100);
   const GenerateOutcome outcome = Call(request);
   EXPECT_TRUE(outcome.status.ok()) << outcome.status.error_message();
+}
+
+TEST(CancelOnInterruptTest, EndsWithoutADescriptorToWakeIt) {
+  rlimit before;
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  grpc::ClientContext context;
+  rlimit none = before;
+  none.rlim_cur = 0;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  // Its destructor used to wait for ever.
+  { const CancelOnInterrupt interrupt(&context); }
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
 }
 
 }  // namespace
