@@ -30,7 +30,7 @@ GenerateOutcome CallGenerate(
   // No deadline: a long completion is no fault, and keepalive notices a
   // coordinator that has vanished.
   grpc::ClientContext context;
-  CancelOnInterrupt interrupt(&context);
+  const OnInterrupt interrupt([&context] { context.TryCancel(); });
   int missing = std::max(request.n(), 1);
   v1::GenerateRequest asked = request;
   if (!asked.has_alive_interval_ms()) {

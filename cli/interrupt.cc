@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <cstdint>
+#include <utility>
 
 namespace specwire::cli {
 namespace {
@@ -40,28 +41,32 @@ std::optional<int> SignalSource::Take() {
   return static_cast<int>(info.ssi_signo);
 }
 
-CancelOnInterrupt::CancelOnInterrupt(grpc::ClientContext* context)
-    : signals_({SIGINT, SIGTERM}), stop_fd_(eventfd(0, EFD_CLOEXEC)) {
-  thread_ = std::thread([this, context] {
-    pollfd fds[2] = {{signals_.fd(), POLLIN, 0}, {stop_fd_, POLLIN, 0}};
-    while (!stopping_) {
-      // A process that had no descriptor left has nothing that would wake it.
-      poll(fds, 2, stop_fd_ >= 0 ? -1 : kLookPeriodMs);
-      if (signals_.Take().has_value()) {
-        interrupted_ = true;
-        context->TryCancel();
-      }
-    }
-  });
+OnInterrupt::OnInterrupt(std::function<void()> function)
+    : function_(std::move(function)),
+      signals_({SIGINT, SIGTERM}),
+      stop_fd_(eventfd(0, EFD_CLOEXEC)) {
+  thread_ = std::thread([this] { Watch(); });
 }
 
-CancelOnInterrupt::~CancelOnInterrupt() {
+OnInterrupt::~OnInterrupt() {
   stopping_ = true;
   const uint64_t one = 1;
   // Cannot fail: the counter is far from full.
   [[maybe_unused]] const ssize_t written = write(stop_fd_, &one, sizeof(one));
   thread_.join();
   if (stop_fd_ >= 0) close(stop_fd_);
+}
+
+void OnInterrupt::Watch() {
+  pollfd fds[2] = {{signals_.fd(), POLLIN, 0}, {stop_fd_, POLLIN, 0}};
+  while (!stopping_) {
+    // A process that had no descriptor left has nothing that would wake it.
+    poll(fds, 2, stop_fd_ >= 0 ? -1 : kLookPeriodMs);
+    if (signals_.Take().has_value()) {
+      interrupted_ = true;
+      function_();
+    }
+  }
 }
 
 }  // namespace specwire::cli

@@ -2,11 +2,10 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <initializer_list>
 #include <optional>
 #include <thread>
-
-#include "grpcpp/client_context.h"
 
 namespace specwire::cli {
 
@@ -27,19 +26,23 @@ class SignalSource {
   const int fd_;
 };
 
-// Cancels a call when SIGINT or SIGTERM arrives while it exists.
+// Calls a function, in a thread of its own, each time that SIGINT or SIGTERM
+// arrives while it exists.
 // REQUIRES: BlockShutdownSignals() was called; no other reader of the signals.
-class CancelOnInterrupt {
+class OnInterrupt {
  public:
-  // `context` must outlive it.
-  explicit CancelOnInterrupt(grpc::ClientContext* context);
-  ~CancelOnInterrupt();
-  CancelOnInterrupt(const CancelOnInterrupt&) = delete;
-  CancelOnInterrupt& operator=(const CancelOnInterrupt&) = delete;
+  explicit OnInterrupt(std::function<void()> function);
+  // Waits for the function.
+  ~OnInterrupt();
+  OnInterrupt(const OnInterrupt&) = delete;
+  OnInterrupt& operator=(const OnInterrupt&) = delete;
 
   bool interrupted() const { return interrupted_; }
 
  private:
+  void Watch();
+
+  const std::function<void()> function_;
   SignalSource signals_;
   // Becomes readable when the object ends; -1 if there was no descriptor left.
   const int stop_fd_;

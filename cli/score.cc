@@ -65,7 +65,7 @@ int RunScore(const ScoreFlags& flags) {
   v1::ScoreResponse response;
   grpc::Status status;
   {
-    CancelOnInterrupt interrupt(&context);
+    const OnInterrupt interrupt([&context] { context.TryCancel(); });
     status = (*client)->generation()->Score(&context, *request, &response);
     if (!status.ok() && interrupt.interrupted()) {
       PrintError("cancelled");

@@ -11,11 +11,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "cli/bench/on_interrupt.h"
 #include "cli/bench/plan.h"
 #include "cli/bench/progress.h"
+#include "cli/interrupt.h"
 #include "cli/request_flags.h"
 #include "common/base/random_id.h"
+#include "common/base/signals.h"
 #include "common/base/status_macros.h"
 
 namespace specwire::cli::bench {
@@ -48,7 +49,12 @@ class BlockRunner {
         load_(MakeSettings(questions, stubs, maker)) {}
 
   RunResult Run() {
-    OnInterrupt interrupt([this] { load_.Stop(); });
+    const OnInterrupt interrupt([this] {
+      // In the watching thread alone, so that a second signal arrives there and
+      // ends the program.
+      UnblockShutdownSignals();
+      load_.Stop();
+    });
     WarmUp();
     start_ = load_.Now();
     const double cpu_s = CpuSeconds();
