@@ -12,6 +12,7 @@
 #include "common/base/status_macros.h"
 #include "common/rpc/convert.h"
 #include "common/rpc/credentials.h"
+#include "common/rpc/message_checksum.h"
 #include "common/rpc/status.h"
 #include "common/text/utf8.h"
 
@@ -262,6 +263,8 @@ absl::Status Membership::ProbeVerifier(const NodeInfo& node,
     SPECWIRE_RETURN_IF_ERROR(FromGrpcStatus(reader->Finish()));
     return absl::InternalError("GetModel: no answer");
   }
+  int64_t num_received = 0;
+  SPECWIRE_RETURN_IF_ERROR(CheckChecksum(num_received++, &response));
   VerifierInfo info;
   SPECWIRE_ASSIGN_OR_RETURN(info.model, FromProto(response.model()));
   SPECWIRE_RETURN_IF_ERROR(CheckModelName(info.model.name));
@@ -274,6 +277,7 @@ absl::Status Membership::ProbeVerifier(const NodeInfo& node,
   if (catalog_->Find(info.model.model_digest) == nullptr) {
     std::string tokenizer = response.tokenizer_chunk();
     while (reader->Read(&response)) {
+      SPECWIRE_RETURN_IF_ERROR(CheckChecksum(num_received++, &response));
       tokenizer += response.tokenizer_chunk();
       if (tokenizer.size() > kMaxTokenizerBytes) {
         context.get()->TryCancel();
@@ -304,6 +308,7 @@ absl::Status Membership::ProbeDrafter(const NodeInfo& node,
   v1::GetDrafterResponse response;
   SPECWIRE_RETURN_IF_ERROR(FromGrpcStatus(link.drafter.GetDrafter(
       context.get(), v1::GetDrafterRequest(), &response)));
+  SPECWIRE_RETURN_IF_ERROR(CheckChecksum(0, &response));
   SPECWIRE_RETURN_IF_ERROR(CheckDrafter(response));
   registry_->OnDrafterInfo(node.node_id,
                            {response.drafter(),

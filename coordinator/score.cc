@@ -10,6 +10,7 @@
 #include "common/base/logging.h"
 #include "common/base/status_macros.h"
 #include "common/rpc/convert.h"
+#include "common/rpc/message_checksum.h"
 #include "common/rpc/status.h"
 #include "common/sampling/logprobs.h"
 #include "coordinator/request_validation.h"
@@ -158,6 +159,7 @@ absl::Status ScoreOn(const NodeLink& link,
                                    score.tokens.begin() + window.end);
   request.set_top(score.top);
   request.set_num_context(window.first_target - window.begin);
+  SetChecksum(0, &request);
   // Ends with the caller's call: its cancellation and its deadline.
   const std::unique_ptr<grpc::ClientContext> call =
       grpc::ClientContext::FromCallbackServerContext(context);
@@ -166,10 +168,13 @@ absl::Status ScoreOn(const NodeLink& link,
   const auto reader = link.verifier.ScoreTokens(call.get(), request);
   int next = window.first_target;
   absl::Status fault;
+  int64_t num_received = 0;
   v1::ScoreTokensResponse message;
   while (reader->Read(&message)) {
     if (!fault.ok()) continue;
-    fault = TakeEntries(message, score, window, &next, response);
+    fault = CheckChecksum(num_received++, &message);
+    if (fault.ok())
+      fault = TakeEntries(message, score, window, &next, response);
     if (!fault.ok()) call->TryCancel();
   }
   const absl::Status status = FromGrpcStatus(reader->Finish());

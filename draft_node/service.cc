@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/base/status_macros.h"
+#include "common/rpc/message_checksum.h"
 #include "common/rpc/server_stream.h"
 #include "common/rpc/worker_stream.h"
 #include "draft_node/draft_convert.h"
@@ -81,6 +82,7 @@ grpc::ServerUnaryReactor* DraftServiceImpl::GetDrafter(
     const v1::GetDrafterRequest* /*request*/,
     v1::GetDrafterResponse* response) {
   *response = drafter_;
+  SetChecksum(0, response);
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
   reactor->Finish(grpc::Status::OK);
   return reactor;

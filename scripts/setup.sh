@@ -17,7 +17,7 @@ trap 'die "line $LINENO failed: $BASH_COMMAND"' ERR
 packages=(
   build-essential cmake ninja-build ccache pkg-config git
   python3 python3-venv
-  protobuf-compiler protobuf-compiler-grpc libprotobuf-dev libgrpc++-dev
+  protobuf-compiler protobuf-compiler-grpc libprotobuf-dev libgrpc++-dev zlib1g-dev
   libabsl-dev libgtest-dev libgmock-dev nlohmann-json3-dev libpcre2-dev
   libutf8proc-dev libcli11-dev libspdlog-dev libcpp-httplib-dev
   prometheus-cpp-dev librapidcheck-dev libssl-dev libbenchmark-dev

@@ -10,6 +10,7 @@
 #include "common/base/draining.h"
 #include "common/base/status_macros.h"
 #include "common/rpc/convert.h"
+#include "common/rpc/message_checksum.h"
 #include "common/rpc/server_stream.h"
 #include "common/rpc/worker_stream.h"
 #include "common/text/tokenizer.h"
@@ -246,7 +247,13 @@ VerifierServiceImpl::ScoreTokens(grpc::CallbackServerContext* context,
       context,
       LimitsFor(model_),
       [&](const auto& sender) -> std::shared_ptr<WriterHandler> {
-        absl::StatusOr<OpenScore> score = FromProto(*request, model_);
+        v1::ScoreTokensRequest sent = *request;
+        absl::Status altered = CheckChecksum(0, &sent);
+        if (!altered.ok()) {
+          sender->Finish(std::move(altered));
+          return std::make_shared<IgnoringHandler>();
+        }
+        absl::StatusOr<OpenScore> score = FromProto(sent, model_);
         if (!score.ok()) {
           sender->Finish(score.status());
           return std::make_shared<IgnoringHandler>();

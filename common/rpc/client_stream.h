@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
@@ -11,6 +12,7 @@
 #include "absl/time/time.h"
 #include "common/base/mutex.h"
 #include "common/rpc/limits.h"
+#include "common/rpc/message_checksum.h"
 #include "common/rpc/outgoing_queue.h"
 #include "common/rpc/status.h"
 #include "common/rpc/stream.h"
@@ -106,6 +108,13 @@ class ClientStreamState final : public ClientSender<Out> {
 
   void Cancel() override {
     MutexLock lock(&mutex_);
+    CancelLocked();
+  }
+
+  // Ends the stream now. OnClosed tells `status`, unless it had ended.
+  void Fail(absl::Status status) {
+    MutexLock lock(&mutex_);
+    if (!closing_) override_status_ = std::move(status);
     CancelLocked();
   }
 
@@ -251,7 +260,12 @@ class ClientStream final : public grpc::ClientBidiReactor<Out, In> {
       state_->OnReadsDone();
       return;
     }
-    handler_->OnMessage(std::move(incoming_));
+    absl::Status status = CheckChecksum(num_received_++, &incoming_);
+    if (status.ok()) {
+      handler_->OnMessage(std::move(incoming_));
+    } else {
+      state_->Fail(std::move(status));
+    }
     incoming_ = In();
     this->StartRead(&incoming_);
   }
@@ -273,6 +287,7 @@ class ClientStream final : public grpc::ClientBidiReactor<Out, In> {
   const std::shared_ptr<State> state_;
   const std::shared_ptr<StreamHandler<In>> handler_;
   In incoming_;
+  int64_t num_received_ = 0;
 };
 
 // Opens a stream with `call`, which is called once, at once. The handler's

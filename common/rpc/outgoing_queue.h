@@ -2,16 +2,19 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <utility>
 
 #include "common/rpc/limits.h"
+#include "common/rpc/message_checksum.h"
 
 namespace specwire {
 
 // The messages that one stream has yet to write, in order. At most one of them
 // is being written; it keeps its address until EndWrite. Counted in messages
-// and serialised bytes, the one that is being written included.
+// and serialised bytes, the one that is being written included. Messages get
+// their checksums here.
 //
 // Thread safety: none; its owner's lock guards it.
 template <class Out>
@@ -21,12 +24,14 @@ class OutgoingQueue {
 
   // Returns false, and changes nothing, if the message does not fit.
   bool Push(Out message) {
+    SetChecksum(num_pushed_, &message);
     const size_t bytes = message.ByteSizeLong();
     if (size() >= limits_.max_queued_messages ||
         bytes > limits_.max_queued_bytes ||
         bytes_ > limits_.max_queued_bytes - bytes) {
       return false;
     }
+    ++num_pushed_;
     bytes_ += bytes;
     waiting_.push_back({std::move(message), bytes});
     return true;
@@ -72,6 +77,7 @@ class OutgoingQueue {
   Entry current_;
   bool writing_ = false;
   size_t bytes_ = 0;
+  int64_t num_pushed_ = 0;
 };
 
 }  // namespace specwire

@@ -11,6 +11,7 @@
 #include "absl/time/time.h"
 #include "common/base/mutex.h"
 #include "common/rpc/limits.h"
+#include "common/rpc/message_checksum.h"
 #include "common/rpc/outgoing_queue.h"
 #include "common/rpc/status.h"
 #include "common/rpc/stream.h"
@@ -232,7 +233,12 @@ class ServerStream final : public grpc::ServerBidiReactor<In, Out> {
       }
       return;
     }
-    if (!state_->closing()) handler_->OnMessage(std::move(incoming_));
+    absl::Status status = CheckChecksum(num_received_++, &incoming_);
+    if (!status.ok()) {
+      state_->Cancel(std::move(status));
+    } else if (!state_->closing()) {
+      handler_->OnMessage(std::move(incoming_));
+    }
     if (state_->closing()) return;
     incoming_ = In();
     this->StartRead(&incoming_);
@@ -255,6 +261,7 @@ class ServerStream final : public grpc::ServerBidiReactor<In, Out> {
   const std::shared_ptr<State> state_;
   std::shared_ptr<StreamHandler<In>> handler_;
   In incoming_;
+  int64_t num_received_ = 0;
 };
 
 // A server stream; deletes itself.

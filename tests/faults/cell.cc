@@ -115,9 +115,7 @@ absl::string_view Name(Phase phase) {
 }
 
 bool MayChangeTokens(const Cell& cell) {
-  return cell.fault == Fault::kPlainFlips &&
-         (cell.target == Target::kClientLink ||
-          cell.target == Target::kVerifierLink);
+  return cell.fault == Fault::kPlainFlips && cell.target == Target::kClientLink;
 }
 
 std::string ToString(const Cell& cell) {

@@ -10,9 +10,11 @@
 #include "absl/strings/str_cat.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/client_stream.h"
+#include "common/rpc/message_checksum.h"
 #include "common/rpc/relay.h"
 #include "common/rpc/server.h"
 #include "common/rpc/server_stream.h"
+#include "common/rpc/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "specwire/v1/verifier.grpc.pb.h"
@@ -346,6 +348,93 @@ TEST_F(StreamTest, MetadataArrives) {
   Open(handler, options);
   EXPECT_TRUE(handler->AwaitClosed().ok());
   EXPECT_EQ(service.value, "value");
+}
+
+// A message whose checksum says that it was another.
+Request Altered() {
+  Request request = Tokens(0);
+  SetChecksum(0, &request);
+  request.mutable_proposal()->set_tokens(0, 4);
+  return request;
+}
+
+TEST_F(StreamTest, AnAlteredRequestEndsTheStreamUnseen) {
+  grpc::ClientContext context;
+  context.set_deadline(absl::ToChronoTime(absl::Now() + kTestTimeout));
+  const auto stream = stub_->Decode(&context);
+  EXPECT_TRUE(stream->Write(Altered()));
+  Response response;
+  EXPECT_FALSE(stream->Read(&response));
+  EXPECT_EQ(FromGrpcStatus(stream->Finish()).code(),
+            absl::StatusCode::kAborted);
+  EXPECT_EQ(AwaitServerHandler()->AwaitClosed().code(),
+            absl::StatusCode::kAborted);
+  EXPECT_THAT(AwaitServerHandler()->messages(), testing::IsEmpty());
+}
+
+TEST_F(StreamTest, ARequestOutOfItsPlaceEndsTheStreamUnseen) {
+  grpc::ClientContext context;
+  context.set_deadline(absl::ToChronoTime(absl::Now() + kTestTimeout));
+  const auto stream = stub_->Decode(&context);
+  Request second = Tokens(1);
+  SetChecksum(1, &second);
+  EXPECT_TRUE(stream->Write(second));
+  EXPECT_EQ(FromGrpcStatus(stream->Finish()).code(),
+            absl::StatusCode::kAborted);
+  EXPECT_THAT(AwaitServerHandler()->messages(), testing::IsEmpty());
+}
+
+// Says what it was made to say, and no more.
+class FixedReply final : public grpc::ServerBidiReactor<Request, Response> {
+ public:
+  explicit FixedReply(Response response) : response_(std::move(response)) {
+    StartWriteAndFinish(&response_, grpc::WriteOptions(), grpc::Status::OK);
+  }
+  void OnDone() override { delete this; }
+
+ private:
+  const Response response_;
+};
+
+class FixedReplyService final : public v1::VerifierService::CallbackService {
+ public:
+  explicit FixedReplyService(Response response)
+      : response_(std::move(response)) {}
+  grpc::ServerBidiReactor<Request, Response>* Decode(
+      grpc::CallbackServerContext* /*context*/) override {
+    return new FixedReply(response_);
+  }
+
+ private:
+  const Response response_;
+};
+
+absl::Status StatusOf(const Response& response, size_t* num_messages) {
+  FixedReplyService service(response);
+  auto server = RpcServer::Start(RpcServerOptions(), {&service});
+  if (!server.ok()) return server.status();
+  const auto stub =
+      v1::VerifierService::NewStub(MakeChannel((*server)->address()));
+  auto handler = std::make_shared<ClientHandler>();
+  const auto sender = StartClientStream<Request, Response>(
+      {}, handler, [&](grpc::ClientContext* context, auto* reactor) {
+        stub->async()->Decode(context, reactor);
+      });
+  absl::Status status = handler->AwaitClosed();
+  *num_messages = handler->messages().size();
+  return status;
+}
+
+TEST(StreamChecksumTest, AnAlteredResponseIsNotHeard) {
+  Response response = Reply(0, 2);
+  SetChecksum(0, &response);
+  size_t num_messages = 0;
+  EXPECT_TRUE(StatusOf(response, &num_messages).ok());
+  EXPECT_EQ(num_messages, 1u);
+  response.set_tokens(1, 6);
+  EXPECT_EQ(StatusOf(response, &num_messages).code(),
+            absl::StatusCode::kAborted);
+  EXPECT_EQ(num_messages, 0u);
 }
 
 TEST_F(StreamTest, NobodyThereIsUnavailable) {
