@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/score.h"
 
+#include <chrono>
 #include <set>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "common/base/draining.h"
 #include "common/base/logging.h"
 #include "common/base/status_macros.h"
@@ -20,6 +22,9 @@ namespace specwire::coordinator {
 namespace {
 
 constexpr int kMaxMoves = 2;
+// Whoever has not scored a window by then never will: its answer was lost on a
+// connection that lives on.
+constexpr absl::Duration kLongestWindow = absl::Minutes(10);
 
 template <class... Args>
 absl::Status Invalid(const Args&... args) {
@@ -163,6 +168,10 @@ absl::Status ScoreOn(const NodeLink& link,
   // Ends with the caller's call: its cancellation and its deadline.
   const std::unique_ptr<grpc::ClientContext> call =
       grpc::ClientContext::FromCallbackServerContext(context);
+  const std::chrono::system_clock::time_point bound =
+      std::chrono::system_clock::now() + absl::ToChronoSeconds(kLongestWindow);
+  const bool bounded = bound < context.deadline();
+  if (bounded) call->set_deadline(bound);
   // And with its node, should that hang.
   const Membership::CallGuard guard(membership, node.node_id, call.get());
   const auto reader = link.verifier.ScoreTokens(call.get(), request);
@@ -179,6 +188,10 @@ absl::Status ScoreOn(const NodeLink& link,
   }
   const absl::Status status = FromGrpcStatus(reader->Finish());
   SPECWIRE_RETURN_IF_ERROR(fault);
+  if (bounded && absl::IsDeadlineExceeded(status)) {
+    return absl::UnavailableError(
+        absl::StrCat("no score within ", absl::FormatDuration(kLongestWindow)));
+  }
   SPECWIRE_RETURN_IF_ERROR(status);
   if (next == window.end) return absl::OkStatus();
   return absl::InternalError(absl::StrCat(

@@ -98,17 +98,20 @@ TEST(MessageChecksumTest, FindsManyFlippedBits) {
   int parsed = 0;
   for (int i = 0; i < 20000; ++i) {
     std::string altered = sent;
-    const unsigned count = 2 + random() % 6;
+    const size_t count = 2 + random() % 6;
     // The last five bytes are the checksum's.
-    for (unsigned k = 0; k < count; ++k) {
+    for (size_t k = 0; k < count; ++k) {
       const size_t bit = random() % ((sent.size() - 5) * 8);
       altered[bit / 8] = static_cast<char>(altered[bit / 8] ^ (1 << (bit % 8)));
     }
     v1::GetModelResponse received;
     if (altered == sent || !received.ParseFromString(altered)) continue;
+    // The same message, written otherwise; or one that has swallowed it.
+    if (received.SerializeAsString() == sent || !received.has_checksum()) {
+      continue;
+    }
     ++parsed;
-    EXPECT_FALSE(CheckChecksum(0, &received).ok() && received.has_model() &&
-                 received.model().name() != "synthetic");
+    EXPECT_FALSE(CheckChecksum(0, &received).ok()) << "case " << i;
   }
   EXPECT_GT(parsed, 1000);
 }

@@ -369,7 +369,7 @@ TEST_F(StreamTest, AnAlteredRequestEndsTheStreamUnseen) {
             absl::StatusCode::kAborted);
   EXPECT_EQ(AwaitServerHandler()->AwaitClosed().code(),
             absl::StatusCode::kAborted);
-  EXPECT_THAT(AwaitServerHandler()->messages(), testing::IsEmpty());
+  EXPECT_EQ(AwaitServerHandler()->messages().size(), 0u);
 }
 
 TEST_F(StreamTest, ARequestOutOfItsPlaceEndsTheStreamUnseen) {
@@ -381,7 +381,7 @@ TEST_F(StreamTest, ARequestOutOfItsPlaceEndsTheStreamUnseen) {
   EXPECT_TRUE(stream->Write(second));
   EXPECT_EQ(FromGrpcStatus(stream->Finish()).code(),
             absl::StatusCode::kAborted);
-  EXPECT_THAT(AwaitServerHandler()->messages(), testing::IsEmpty());
+  EXPECT_EQ(AwaitServerHandler()->messages().size(), 0u);
 }
 
 // Says what it was made to say, and no more.
