@@ -261,8 +261,7 @@ void Choice::OnDecodeClosed(int32_t number, const absl::Status& status) {
     Perform(machine_.OnVerifierRefused());
     return;
   }
-  // Not even a status came over the connection.
-  if (absl::IsUnknown(status)) return FailVerifierStream(status);
+  if (TellsOfConnection(status)) return FailVerifierStream(Garbled(status));
   LoseVerifier(NotOk(status, "verifier"));
 }
 
@@ -327,7 +326,11 @@ void Choice::OnDrafted(int32_t source, const v1::DraftResponse& response) {
 
 void Choice::OnDraftClosed(int32_t source, const absl::Status& status) {
   if (ended_ || source != drafter_.source) return;
-  const absl::Status loss = NotOk(status, "drafter");
+  if (TellsOfConnection(status)) return FailDrafterStream(Garbled(status));
+  LoseDrafter(source, NotOk(status, "drafter"));
+}
+
+void Choice::LoseDrafter(int32_t source, const absl::Status& loss) {
   SPECWIRE_LOG(Info,
                "request ",
                request_.request_id,

@@ -136,6 +136,7 @@ class Choice final {
   void OnDecodeClosed(int32_t number, const absl::Status& status);
   void OnDrafted(int32_t source, const v1::DraftResponse& response);
   void OnDraftClosed(int32_t source, const absl::Status& status);
+  void LoseDrafter(int32_t source, const absl::Status& loss);
   void OnDebtDue();
 
   // Streams make progress or end: every now and then a node is asked whether
@@ -145,6 +146,11 @@ class Choice final {
   // its connection.
   void FailVerifierStream(const absl::Status& why);
   void FailDrafterStream(const absl::Status& why);
+  // Whether a stream has ended for its connection's sake: not even a status
+  // came, or one that nodes never give, as where a bit of a header that both
+  // ends keep was flipped (a method's name, a deadline).
+  bool TellsOfConnection(const absl::Status& status) const;
+  static absl::Status Garbled(const absl::Status& status);
   void ScheduleCheck();
   void SendToVerifier(v1::DecodeRequest message);
   void SendToDrafter(v1::DraftRequest message);

@@ -16,6 +16,9 @@ namespace {
 // A check that comes later than this is a pause of our own.
 constexpr absl::Duration kLongestDelay = absl::Seconds(1);
 
+// Clocks of gRPC and ours may differ by less than this.
+constexpr absl::Duration kEarly = absl::Milliseconds(100);
+
 absl::Status Silent(absl::Duration silence) {
   return absl::UnavailableError(
       absl::StrCat("nothing has been heard of the stream for ",
@@ -46,7 +49,19 @@ void Choice::FailVerifierStream(const absl::Status& why) {
 void Choice::FailDrafterStream(const absl::Status& why) {
   environment_.membership->RenewLink(drafter_.node.node_id,
                                      drafter_.link.get());
-  OnDraftClosed(drafter_.source, why);
+  LoseDrafter(drafter_.source, why);
+}
+
+bool Choice::TellsOfConnection(const absl::Status& status) const {
+  return absl::IsUnknown(status) || absl::IsUnimplemented(status) ||
+         (absl::IsDeadlineExceeded(status) &&
+          absl::Now() + kEarly < context_.deadline);
+}
+
+absl::Status Choice::Garbled(const absl::Status& status) {
+  return absl::AbortedError(
+      absl::StrCat("the connection does not carry calls as they are made: ",
+                   status.message()));
 }
 
 void Choice::ScheduleCheck() {

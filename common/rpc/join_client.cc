@@ -32,8 +32,6 @@ class JoinClient::Link {
   Link(const JoinClient* owner, const std::string& address)
       : owner_(owner),
         address_(address),
-        stub_(v1::ClusterService::NewStub(
-            MakeChannel(address, owner->options_.channel))),
         backoff_(owner->options_.min_backoff),
         strand_(std::make_shared<Strand>()) {}
 
@@ -101,6 +99,10 @@ class JoinClient::Link {
 
   void Connect() {
     ++attempt_;
+    // A connection may live on and fail every call: a flipped bit in a header
+    // that both ends keep for later ones stays there.
+    stub_ = v1::ClusterService::NewStub(
+        MakeChannel(address_, owner_->options_.channel));
     sender_ = StartClientStream<v1::JoinRequest, v1::JoinResponse>(
         ClientStreamOptions(),
         std::make_shared<Handler>(this, strand_, attempt_),
@@ -191,7 +193,8 @@ class JoinClient::Link {
 
   const JoinClient* const owner_;
   const std::string address_;
-  const std::unique_ptr<v1::ClusterService::Stub> stub_;
+  // Of the latest attempt.
+  std::unique_ptr<v1::ClusterService::Stub> stub_;
   int64_t attempt_ = 0;
   std::shared_ptr<ClientSender<v1::JoinRequest>> sender_;
   TimerThread::Id timer_id_ = TimerThread::kNone;

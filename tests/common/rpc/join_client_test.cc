@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -76,6 +77,12 @@ class FakeCoordinator {
     sender_->Send(response);
   }
   void EndStream(absl::Status status) { sender_->Finish(std::move(status)); }
+  // Connections over which there were calls.
+  size_t num_peers() {
+    size_t count = 0;
+    monitor_.Update([&] { count = peers_.size(); });
+    return count;
+  }
 
  private:
   class Handler final : public StreamHandler<v1::JoinRequest> {
@@ -114,6 +121,7 @@ class FakeCoordinator {
     explicit Service(FakeCoordinator* owner) : owner_(owner) {}
     grpc::ServerBidiReactor<v1::JoinRequest, v1::JoinResponse>* Join(
         grpc::CallbackServerContext* context) override {
+      owner_->monitor_.Update([&] { owner_->peers_.insert(context->peer()); });
       return StartServerStream<v1::JoinRequest, v1::JoinResponse>(
           context, StreamLimits(), [&](Sender sender) {
             return std::make_shared<Handler>(owner_, sender);
@@ -131,6 +139,7 @@ class FakeCoordinator {
   std::vector<v1::NodeRegistration> registrations_;
   std::vector<v1::NodeLoad> loads_;
   std::vector<v1::NodeDraining> drainings_;
+  std::set<std::string> peers_;
   int num_closed_ = 0;
   // Last: its calls use all of the above.
   std::unique_ptr<RpcServer> server_;
@@ -208,6 +217,16 @@ TEST(JoinClientTest, TriesAgainWhenTheStreamIsEnded) {
   EXPECT_TRUE(coordinator.AwaitRegistrations(2));
   coordinator.EndStream(absl::AlreadyExistsError("the name is taken"));
   EXPECT_TRUE(coordinator.AwaitRegistrations(3));
+}
+
+// A connection may carry calls and fail them all.
+TEST(JoinClientTest, TriesAgainOverAnotherConnection) {
+  FakeCoordinator coordinator;
+  JoinClient client(Options({coordinator.address()}), SomeLoad, nullptr);
+  ASSERT_TRUE(coordinator.AwaitLoads(1));
+  coordinator.EndStream(absl::UnknownError("bad header"));
+  EXPECT_TRUE(coordinator.AwaitRegistrations(2));
+  EXPECT_EQ(coordinator.num_peers(), 2u);
 }
 
 TEST(JoinClientTest, JoinsEveryCoordinatorThatIsThere) {
