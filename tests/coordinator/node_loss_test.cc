@@ -230,6 +230,21 @@ TEST(NodeLossTest, LostVerifierMovesToAnother) {
   }
 }
 
+// No verifier ends a stream like this: its connection garbles headers.
+TEST(NodeLossTest, AStreamThatEndsForItsConnectionsSakeMoves) {
+  for (const absl::Status& loss : {absl::UnknownError("bad header"),
+                                   absl::UnimplementedError("no such method"),
+                                   absl::DeadlineExceededError("too early")}) {
+    InProcessCluster cluster;
+    cluster.AddVerifier({.lose_streams_after = 30, .loss = loss});
+    ASSERT_TRUE(cluster.WaitServing(1, 0));
+    FakeVerifier* second = cluster.AddVerifier({.name = "verifier-2"});
+    ASSERT_TRUE(cluster.WaitServing(2, 0));
+    ExpectComplete(cluster.Generate(GreedyRequest("hello", 100)), "hello", 100);
+    EXPECT_EQ(second->num_opened(), 1) << loss;
+  }
+}
+
 TEST(NodeLossTest, KilledVerifierMidStreamMoves) {
   InProcessCluster cluster;
   FakeVerifierOptions options;

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "common/base/mutex.h"
@@ -72,6 +73,8 @@ struct FakeVerifierOptions {
   absl::Duration step_time = absl::ZeroDuration();
   // Every stream is lost after this many tokens.
   std::optional<int> lose_streams_after = std::nullopt;
+  // And ends like this.
+  absl::Status loss = absl::UnavailableError("lost");
   // Every commit but a sequence's first is off by this many positions.
   int commit_shift = 0;
   // GetModel fails so many times first.
