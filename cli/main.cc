@@ -8,6 +8,7 @@
 #include "common/base/logging.h"
 #include "common/base/signals.h"
 #include "common/base/standard_streams.h"
+#include "common/rpc/library_logs.h"
 
 namespace specwire::cli {
 namespace {
@@ -16,6 +17,7 @@ int Main(int argc, char** argv) {
   ReserveStandardStreams();
   BlockShutdownSignals();
   InitLogging("specwire", LogLevel::kInfo);
+  RouteLibraryLogs();
   CLI::App app(
       "Specwire: lossless speculative decoding. Exit codes: 0 done, 1 the "
       "request failed, 2 bad usage, 3 could not reach the cluster.",

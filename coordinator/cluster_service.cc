@@ -125,9 +125,13 @@ class ClusterService::JoinHandler final
       sender_->Finish(
           absl::UnavailableError("the coordinator is shutting down"));
     }
+    watched_ = service_->watch_.Add([sender = sender_](absl::Status status) {
+      sender->Cancel(std::move(status));
+    });
   }
 
   void OnMessage(v1::JoinRequest request) override {
+    watched_->OnHeard();
     if (!registration_.has_value()) {
       Register(request);
     } else if (request.has_load()) {
@@ -183,6 +187,8 @@ class ClusterService::JoinHandler final
     accepted->set_node_id(registration_->node_id);
     accepted->set_report_interval_ms(static_cast<int32_t>(
         absl::ToInt64Milliseconds(service_->options_.report_interval)));
+    accepted->set_max_silence_ms(static_cast<int32_t>(
+        absl::ToInt64Milliseconds(service_->options_.stream_deadline)));
     sender_->Send(std::move(response));
   }
 
@@ -195,17 +201,26 @@ class ClusterService::JoinHandler final
                            message.kv_blocks_cached(),
                            message.working(),
                            message.slowdown()};
-    CheckCurrent(service_->membership_->OnLoad(*registration_, load));
+    if (!CheckCurrent(service_->membership_->OnLoad(*registration_, load))) {
+      return;
+    }
+    v1::JoinResponse response;
+    response.mutable_alive();
+    sender_->Send(std::move(response));
   }
 
-  void CheckCurrent(bool current) {
-    if (current) return;
-    sender_->Finish(absl::AbortedError(
-        "this stream's registration was replaced; register again"));
+  // Returns `current`.
+  bool CheckCurrent(bool current) {
+    if (!current) {
+      sender_->Finish(absl::AbortedError(
+          "this stream's registration was replaced; register again"));
+    }
+    return current;
   }
 
   ClusterService* const service_;
   const Sender sender_;
+  std::shared_ptr<StreamWatch::Watched> watched_;
   // Touched by OnMessage, which never overlaps itself, and by OnClosed, which
   // comes last.
   std::optional<Registry::Registration> registration_;
@@ -220,7 +235,8 @@ ClusterService::ClusterService(const CoordinatorOptions& options,
       registry_(registry),
       metrics_(metrics),
       requests_(requests),
-      membership_(membership) {}
+      membership_(membership),
+      watch_(options.stream_deadline) {}
 
 grpc::ServerBidiReactor<v1::JoinRequest, v1::JoinResponse>*
 ClusterService::Join(grpc::CallbackServerContext* context) {

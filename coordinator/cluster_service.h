@@ -11,6 +11,7 @@
 #include "common/base/mutex.h"
 #include "common/metrics/metrics.h"
 #include "common/rpc/stream.h"
+#include "common/rpc/stream_watch.h"
 #include "coordinator/coordinator_metrics.h"
 #include "coordinator/membership.h"
 #include "coordinator/options.h"
@@ -73,6 +74,7 @@ class ClusterService final : public v1::ClusterService::CallbackService {
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   // Open Join streams by their handler.
   std::map<const void*, Stream> streams_ ABSL_GUARDED_BY(mutex_);
+  StreamWatch watch_;
 };
 
 }  // namespace specwire::coordinator

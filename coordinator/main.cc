@@ -21,6 +21,7 @@
 #include "common/base/signals.h"
 #include "common/base/standard_streams.h"
 #include "common/base/status_macros.h"
+#include "common/rpc/library_logs.h"
 #include "common/rpc/node_main.h"
 #include "common/rpc/pollers.h"
 #include "coordinator/coordinator.h"
@@ -285,6 +286,7 @@ int Main(int argc, char** argv) {
                          /*usage=*/true);
   }
   InitLogging(kProgram, log_level);
+  RouteLibraryLogs();
   if (absl::Status status = Serve(*options, flags.rpc_threads); !status.ok()) {
     return ExitWithError(kProgram, status, /*usage=*/false);
   }

@@ -124,6 +124,9 @@ class JoinClient::Link {
           std::clamp(response.accepted().report_interval_ms(),
                      kMinReportIntervalMs,
                      kMaxReportIntervalMs));
+      max_silence_ =
+          absl::Milliseconds(std::max(response.accepted().max_silence_ms(), 0));
+      num_unanswered_ = 0;
       SPECWIRE_LOG(Info,
                    "joined coordinator ",
                    address_,
@@ -132,6 +135,8 @@ class JoinClient::Link {
       owner_->timer_->Cancel(timer_id_);
       SendDraining();
       Report();
+    } else if (response.has_alive()) {
+      num_unanswered_ = 0;
     } else if (response.has_drain()) {
       SPECWIRE_LOG(Info, "coordinator ", address_, " asks to drain");
       if (!owner_->drain_) return;
@@ -151,6 +156,15 @@ class JoinClient::Link {
   }
 
   void Report() {
+    // By reports rather than by the clock: whoever stood still has sent none.
+    if (max_silence_ > absl::ZeroDuration() &&
+        report_interval_ * num_unanswered_ > max_silence_) {
+      sender_->Cancel();
+      OnLost(absl::AbortedError(absl::StrCat(
+          "no report was answered for ", absl::FormatDuration(max_silence_))));
+      return;
+    }
+    ++num_unanswered_;
     v1::JoinRequest request;
     *request.mutable_load() = owner_->load_();
     sender_->Send(std::move(request));
@@ -199,6 +213,10 @@ class JoinClient::Link {
   std::shared_ptr<ClientSender<v1::JoinRequest>> sender_;
   TimerThread::Id timer_id_ = TimerThread::kNone;
   absl::Duration report_interval_;
+  // Not positive: reports are not answered.
+  absl::Duration max_silence_;
+  // Reports since one was answered.
+  int64_t num_unanswered_ = 0;
   absl::Duration backoff_;
   // Code of the last failure, so that each kind is logged once.
   std::string last_problem_;

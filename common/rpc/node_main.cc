@@ -22,6 +22,7 @@
 #include "common/http/metrics_routes.h"
 #include "common/rpc/credentials.h"
 #include "common/rpc/join_client.h"
+#include "common/rpc/library_logs.h"
 #include "common/rpc/node_drain.h"
 #include "common/rpc/node_health.h"
 #include "common/rpc/server.h"
@@ -328,6 +329,7 @@ int NodeMain(const NodeProgram& program, int argc, char** argv) {
     return ExitWithError(program.name, options.status(), /*usage=*/true);
   }
   InitLogging(program.name, options->log_level);
+  RouteLibraryLogs();
   if (absl::Status status = program.serve(*options); !status.ok()) {
     return ExitWithError(program.name, status, /*usage=*/false);
   }

@@ -294,6 +294,37 @@ TEST(MembershipTest, SilentNodeIsSuspectAndComesBack) {
   EXPECT_EQ(FindNode(&cluster, "v").load().num_sequences(), 3);
 }
 
+TEST(MembershipTest, EveryReportIsAnswered) {
+  InProcessCluster cluster(QuickOptions());
+  RawJoin join(&cluster);
+  join.Register("v");
+  v1::JoinResponse response;
+  ASSERT_TRUE(join.Read(&response));
+  EXPECT_EQ(response.accepted().max_silence_ms(), 15'000);
+  v1::JoinRequest request;
+  request.mutable_load();
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_TRUE(join.Write(request));
+    ASSERT_TRUE(join.Read(&response));
+    EXPECT_TRUE(response.has_alive());
+  }
+}
+
+TEST(MembershipTest, ANodeThatIsSilentForTooLongMustJoinAnew) {
+  coordinator::CoordinatorOptions options = QuickOptions();
+  options.stream_deadline = absl::Seconds(1);
+  InProcessCluster cluster(options);
+  RawJoin join(&cluster);
+  join.Register("v");
+  v1::JoinResponse response;
+  ASSERT_TRUE(join.Read(&response));
+  EXPECT_FALSE(join.Read(&response));
+  const grpc::Status status = join.Finish();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::ABORTED);
+  EXPECT_THAT(status.error_message(), HasSubstr("nothing has come"));
+  EXPECT_TRUE(WaitState(&cluster, "v", v1::NODE_STATE_GONE));
+}
+
 grpc::Status Drain(InProcessCluster* cluster,
                    const std::string& node,
                    std::optional<int64_t> grace_ms,

@@ -41,6 +41,10 @@ class FakeCoordinator {
     server_ = *std::move(server);
   }
 
+  // What it promises, and keeps if `answers`.
+  std::atomic<int32_t> max_silence_ms = 0;
+  std::atomic<bool> answers = true;
+
   const std::string& address() const { return server_->address(); }
 
   bool AwaitRegistrations(size_t count) {
@@ -94,6 +98,12 @@ class FakeCoordinator {
         v1::JoinResponse response;
         response.mutable_accepted()->set_node_id("node-1");
         response.mutable_accepted()->set_report_interval_ms(20);
+        response.mutable_accepted()->set_max_silence_ms(owner_->max_silence_ms);
+        sender_->Send(response);
+      }
+      if (message.has_load() && owner_->answers) {
+        v1::JoinResponse response;
+        response.mutable_alive();
         sender_->Send(response);
       }
       owner_->monitor_.Update([&] {
@@ -225,6 +235,18 @@ TEST(JoinClientTest, TriesAgainOverAnotherConnection) {
   JoinClient client(Options({coordinator.address()}), SomeLoad, nullptr);
   ASSERT_TRUE(coordinator.AwaitLoads(1));
   coordinator.EndStream(absl::UnknownError("bad header"));
+  EXPECT_TRUE(coordinator.AwaitRegistrations(2));
+  EXPECT_EQ(coordinator.num_peers(), 2u);
+}
+
+TEST(JoinClientTest, JoinsAnewIfItsReportsAreNotAnswered) {
+  FakeCoordinator coordinator;
+  coordinator.max_silence_ms = 200;
+  JoinClient client(Options({coordinator.address()}), SomeLoad, nullptr);
+  // Ten times as long as it may be silent.
+  ASSERT_TRUE(coordinator.AwaitLoads(100));
+  EXPECT_EQ(coordinator.registrations().size(), 1u);
+  coordinator.answers = false;
   EXPECT_TRUE(coordinator.AwaitRegistrations(2));
   EXPECT_EQ(coordinator.num_peers(), 2u);
 }
