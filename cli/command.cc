@@ -6,7 +6,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_replace.h"
+#include "common/text/printable.h"
 
 namespace specwire::cli {
 
@@ -24,9 +24,7 @@ void AddEnvironmentNames(CLI::App* app) {
 }
 
 void PrintError(absl::string_view message) {
-  const std::string line =
-      absl::StrReplaceAll(message, {{"\r\n", " "}, {"\n", " "}, {"\r", " "}});
-  std::fprintf(stderr, "specwire: %s\n", line.c_str());
+  std::fprintf(stderr, "specwire: %s\n", ErrorLine(message).c_str());
 }
 
 int FinishOutput() {

@@ -40,8 +40,7 @@ void AddBenchCommand(CLI::App* app, Runner* runner);
 // the environment.
 void AddEnvironmentNames(CLI::App* app);
 
-// Writes one line "specwire: ..." to standard error; line breaks in `message`
-// become spaces.
+// Writes one line "specwire: ..." to standard error: ErrorLine(message).
 void PrintError(absl::string_view message);
 
 // The last thing a command that prints does: kExitDone if all of standard

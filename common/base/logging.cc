@@ -6,6 +6,8 @@
 
 #include <string>
 
+#include "common/text/printable.h"
+
 namespace specwire {
 namespace {
 
@@ -52,9 +54,11 @@ bool LogEnabled(LogLevel level) {
 }
 
 void LogLine(LogLevel level, absl::string_view message) {
-  // Debian 12's spdlog cannot print absl::string_view.
+  // Names and messages of others are in it; the log may be on a terminal.
+  const std::string line = Printable(message);
+  // The overload for a string takes it as it is, not as a format.
   spdlog::default_logger_raw()->log(
-      ToSpdlog(level), spdlog::string_view_t(message.data(), message.size()));
+      ToSpdlog(level), spdlog::string_view_t(line.data(), line.size()));
 }
 
 }  // namespace specwire

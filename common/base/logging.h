@@ -16,7 +16,7 @@ void InitLogging(absl::string_view program, LogLevel level);
 // Parses "debug", "info", "warning" or "error"; returns false for others.
 bool ParseLogLevel(absl::string_view name, LogLevel* level);
 
-// Writes one line to standard error. Thread safety: any thread.
+// Writes one line to standard error, as Printable has it. Any thread may.
 void LogLine(LogLevel level, absl::string_view message);
 bool LogEnabled(LogLevel level);
 

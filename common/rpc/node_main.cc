@@ -26,6 +26,7 @@
 #include "common/rpc/node_drain.h"
 #include "common/rpc/node_health.h"
 #include "common/rpc/server.h"
+#include "common/text/printable.h"
 
 namespace specwire {
 namespace {
@@ -307,7 +308,7 @@ int ExitWithError(absl::string_view program,
                   bool usage) {
   const bool bad_usage =
       usage && status.code() == absl::StatusCode::kInvalidArgument;
-  std::cerr << program << ": " << status.message()
+  std::cerr << program << ": " << ErrorLine(status.message())
             << (bad_usage ? " (see --help)" : "") << std::endl;
   return bad_usage ? 2 : 1;
 }
