@@ -19,21 +19,13 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/draft_node/scripted_drafter.h"
+#include "tests/testing/eventually.h"
 
 namespace specwire::draft {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-bool WaitUntil(const std::function<bool()>& condition) {
-  const absl::Time deadline = absl::Now() + absl::Seconds(30);
-  while (!condition()) {
-    if (absl::Now() > deadline) return false;
-    absl::SleepFor(absl::Microseconds(200));
-  }
-  return true;
-}
 
 class DrafterThreadTest : public testing::Test {
  protected:
@@ -42,10 +34,10 @@ class DrafterThreadTest : public testing::Test {
     std::shared_ptr<RecordingSink> sink;
 
     bool HasProposals(size_t count) const {
-      return WaitUntil([&] { return sink->num_proposals() >= count; });
+      return Eventually([&] { return sink->num_proposals() >= count; });
     }
     absl::Status End() const {
-      EXPECT_TRUE(WaitUntil([&] { return sink->status().has_value(); }));
+      EXPECT_TRUE(Eventually([&] { return sink->status().has_value(); }));
       return sink->status().value_or(absl::UnknownError("goes on"));
     }
   };
@@ -253,7 +245,7 @@ TEST_F(DrafterThreadTest, AStreamThatTakesNothingIsDroppedAlone) {
   drafter_->Resume();
   ASSERT_TRUE(second.HasProposals(2));
   EXPECT_EQ(first.sink->num_proposals(), 1u);
-  EXPECT_TRUE(WaitUntil([&] { return thread_->num_sequences() == 1; }));
+  EXPECT_TRUE(Eventually([&] { return thread_->num_sequences() == 1; }));
 }
 
 TEST_F(DrafterThreadTest, LooksUpOneByOne) {
@@ -314,8 +306,8 @@ TEST_F(DrafterThreadTest, KeepsItsPromisesUnderRandomEvents) {
   for (const auto& [name, entry] : open) {
     thread_->worker()->Close(entry.stream.id);
   }
-  EXPECT_TRUE(WaitUntil([&] { return drafter_->num_alive() == 0; }));
-  EXPECT_TRUE(WaitUntil([&] { return thread_->num_sequences() == 0; }));
+  EXPECT_TRUE(Eventually([&] { return drafter_->num_alive() == 0; }));
+  EXPECT_TRUE(Eventually([&] { return thread_->num_sequences() == 0; }));
   size_t largest = 0;
   for (const auto& call : Calls()) {
     largest = std::max(largest, call.size());

@@ -19,18 +19,10 @@
 #include "draft_node/drafter_thread.h"
 #include "gtest/gtest.h"
 #include "tests/draft_node/scripted_drafter.h"
+#include "tests/testing/eventually.h"
 
 namespace specwire::draft {
 namespace {
-
-bool WaitUntil(const std::function<bool()>& condition) {
-  const absl::Time deadline = absl::Now() + absl::Seconds(60);
-  while (!condition()) {
-    if (absl::Now() > deadline) return false;
-    absl::SleepFor(absl::Microseconds(100));
-  }
-  return true;
-}
 
 class ModelThreadTest : public testing::Test {
  protected:
@@ -103,8 +95,8 @@ class ModelThreadTest : public testing::Test {
   }
 
   void ExpectAllFree() {
-    EXPECT_TRUE(WaitUntil([&] { return drafter_->kv_blocks_used() == 0; }));
-    EXPECT_TRUE(WaitUntil([&] { return thread_->num_sequences() == 0; }));
+    EXPECT_TRUE(Eventually([&] { return drafter_->kv_blocks_used() == 0; }));
+    EXPECT_TRUE(Eventually([&] { return thread_->num_sequences() == 0; }));
   }
 
   MetricsRegistry registry_;
@@ -118,10 +110,11 @@ TEST_F(ModelThreadTest, AThousandStreamsOneAfterTheOtherLeaveNothing) {
   for (int i = 0; i < 1000; ++i) {
     prompt[10] = 20 + i % 7;
     Stream stream = Open(prompt);
-    ASSERT_TRUE(WaitUntil([&] { return stream.sink->num_proposals() > 0; }));
+    ASSERT_TRUE(Eventually([&] { return stream.sink->num_proposals() > 0; }));
     if (i % 2 == 0) {
       Post(stream, PeerDone());
-      ASSERT_TRUE(WaitUntil([&] { return stream.sink->status().has_value(); }));
+      ASSERT_TRUE(
+          Eventually([&] { return stream.sink->status().has_value(); }));
       EXPECT_TRUE(stream.sink->status()->ok());
     } else {
       thread_->worker()->Close(stream.id);

@@ -232,16 +232,6 @@ double SumSeries(absl::string_view text,
   return sum;
 }
 
-bool Eventually(const std::function<bool()>& condition,
-                absl::Duration timeout) {
-  const absl::Time deadline = absl::Now() + timeout;
-  while (!condition()) {
-    if (absl::Now() > deadline) return false;
-    absl::SleepFor(absl::Milliseconds(2));
-  }
-  return true;
-}
-
 v1::GenerateRequest GreedyRequest(const std::string& text, int max_tokens) {
   v1::GenerateRequest request;
   request.set_text(text);

@@ -10,6 +10,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "specwire/v1/generation.grpc.pb.h"
+#include "tests/testing/eventually.h"
 
 namespace specwire {
 
@@ -55,10 +56,6 @@ std::vector<GenerateResult> CallGenerateChoices(
 double SumSeries(absl::string_view text,
                  const std::string& name,
                  const std::string& label = "");
-
-// Waits until `condition` holds; false if it does not within `timeout`.
-bool Eventually(const std::function<bool()>& condition,
-                absl::Duration timeout = absl::Seconds(10));
 
 // A greedy request for `max_tokens` tokens after `text`.
 v1::GenerateRequest GreedyRequest(const std::string& text, int max_tokens);

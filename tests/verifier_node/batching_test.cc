@@ -18,6 +18,7 @@
 #include "common/base/retry_delay.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/testing/eventually.h"
 #include "tests/testing/fake_engine.h"
 #include "tests/verifier_node/request_mix.h"
 #include "verifier_node/engine_thread.h"
@@ -29,15 +30,6 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 constexpr absl::Duration kWait = absl::Seconds(30);
-
-bool WaitUntil(const std::function<bool()>& condition) {
-  const absl::Time deadline = absl::Now() + kWait;
-  while (!condition()) {
-    if (absl::Now() > deadline) return false;
-    absl::SleepFor(absl::Microseconds(200));
-  }
-  return true;
-}
 
 class RecordingSink final : public DecodeSink {
  public:
@@ -131,7 +123,7 @@ class Bench {
 
   // Whether it ended well and with its own text.
   void ExpectDone(const Stream& stream) {
-    ASSERT_TRUE(WaitUntil([&] { return stream.sink->ended(); }));
+    ASSERT_TRUE(Eventually([&] { return stream.sink->ended(); }));
     EXPECT_TRUE(stream.sink->status().ok()) << stream.sink->status();
     EXPECT_EQ(stream.sink->tokens(),
               engine_.Continue(stream.prompt, stream.max_tokens));
@@ -195,7 +187,7 @@ TEST(BatchingTest, OneThatWaitsForAWhileJoinsAPass) {
   open.params.patience = absl::Hours(1);
   const Bench::Stream patient = bench.Open(std::move(open));
   // The prompt's pass gives it a token; then it waits.
-  ASSERT_TRUE(WaitUntil([&] { return patient.sink->num_tokens() == 1; }));
+  ASSERT_TRUE(Eventually([&] { return patient.sink->num_tokens() == 1; }));
   absl::SleepFor(absl::Milliseconds(5));
   EXPECT_EQ(patient.sink->num_tokens(), 1u);
   const Bench::Stream other = bench.Open(Bench::Greedy(Prompt(30), 30));
@@ -242,7 +234,7 @@ TEST(BatchingTest, AFailedPassEndsOnlyTheGuilty) {
       innocent.push_back(bench.Open(Bench::Greedy(Prompt(5 + i, i), 100)));
     }
     ASSERT_TRUE(
-        WaitUntil([&] { return innocent.back().sink->num_tokens() > 5; }));
+        Eventually([&] { return innocent.back().sink->num_tokens() > 5; }));
     std::vector<Bench::Stream> guilty;
     for (int i = 0; i < 3; ++i) {
       std::vector<int32_t> prompt = Prompt(40, i);
@@ -250,7 +242,7 @@ TEST(BatchingTest, AFailedPassEndsOnlyTheGuilty) {
       guilty.push_back(bench.Open(Bench::Greedy(prompt, 10)));
     }
     for (const Bench::Stream& stream : guilty) {
-      ASSERT_TRUE(WaitUntil([&] { return stream.sink->ended(); }));
+      ASSERT_TRUE(Eventually([&] { return stream.sink->ended(); }));
       EXPECT_EQ(stream.sink->status().code(), absl::StatusCode::kInternal);
       EXPECT_EQ(stream.sink->num_tokens(), 0u);
     }
@@ -284,7 +276,7 @@ TEST(BatchingTest, RefusesAtOnceWhenTheQueueIsFull) {
   open.params.patience = absl::InfiniteDuration();
   std::vector<Bench::Stream> streams;
   for (int i = 0; i < 5; ++i) streams.push_back(bench.Open(open));
-  ASSERT_TRUE(WaitUntil([&] { return bench.thread_.num_waiting() == 3; }));
+  ASSERT_TRUE(Eventually([&] { return bench.thread_.num_waiting() == 3; }));
   const absl::Status full =
       bench.thread_.CheckAdmission(7, absl::InfiniteFuture(), 1);
   EXPECT_EQ(full.code(), absl::StatusCode::kResourceExhausted);
@@ -293,12 +285,12 @@ TEST(BatchingTest, RefusesAtOnceWhenTheQueueIsFull) {
   EXPECT_TRUE(RetryDelay(full).has_value());
   // One that slips in is refused by the thread.
   const Bench::Stream late = bench.Open(open);
-  ASSERT_TRUE(WaitUntil([&] { return late.sink->ended(); }));
+  ASSERT_TRUE(Eventually([&] { return late.sink->ended(); }));
   EXPECT_EQ(late.sink->status().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_TRUE(RetryDelay(late.sink->status()).has_value());
   EXPECT_EQ(bench.thread_.num_sequences(), 5);
   bench.thread_.worker()->Close(streams[0].id);
-  ASSERT_TRUE(WaitUntil([&] { return bench.thread_.num_waiting() == 2; }));
+  ASSERT_TRUE(Eventually([&] { return bench.thread_.num_waiting() == 2; }));
   EXPECT_TRUE(bench.thread_.CheckAdmission(7, absl::InfiniteFuture(), 1).ok());
 }
 
@@ -322,7 +314,7 @@ TEST(BatchingTest, RefusesWhatWouldWaitBeyondItsDeadline) {
   const Bench::Stream late = bench.Open(open);
   open.deadline = bench.clock_.Now() + absl::Hours(1);
   streams.push_back(bench.Open(open));
-  ASSERT_TRUE(WaitUntil([&] { return late.sink->ended(); }));
+  ASSERT_TRUE(Eventually([&] { return late.sink->ended(); }));
   EXPECT_EQ(late.sink->status().code(), absl::StatusCode::kResourceExhausted);
   for (const Bench::Stream& stream : streams) bench.ExpectDone(stream);
 }
@@ -342,7 +334,7 @@ TEST(BatchingTest, TenantsTakeTurnsInTheQueue) {
   // One tenant comes with six, then another with two.
   for (int i = 0; i < 6; ++i) open("many", 30);
   for (int i = 0; i < 2; ++i) open("few", 31);
-  ASSERT_TRUE(WaitUntil([&] { return bench.thread_.num_sequences() == 9; }));
+  ASSERT_TRUE(Eventually([&] { return bench.thread_.num_sequences() == 9; }));
   bench.engine_.Resume();
   for (const Bench::Stream& stream : streams) bench.ExpectDone(stream);
   std::vector<int> order;
@@ -361,7 +353,7 @@ TEST(BatchingTest, ThePriorityOfAPromptDecidesWhoIsComputedFirst) {
   OpenSequence open = Bench::Greedy(Prompt(201), 1);
   open.priority = 1;
   const Bench::Stream high = bench.Open(std::move(open));
-  ASSERT_TRUE(WaitUntil([&] { return bench.thread_.num_sequences() == 3; }));
+  ASSERT_TRUE(Eventually([&] { return bench.thread_.num_sequences() == 3; }));
   bench.engine_.Resume();
   for (const auto& stream : {first, low, high}) bench.ExpectDone(stream);
   // Sequence numbers follow the order of arrival, rows the priority.

@@ -13,22 +13,12 @@
 #include "common/base/clock.h"
 #include "common/base/mutex.h"
 #include "gtest/gtest.h"
+#include "tests/testing/eventually.h"
 #include "tests/testing/fake_engine.h"
 #include "verifier_node/engine_thread.h"
 
 namespace specwire::verifier {
 namespace {
-
-constexpr absl::Duration kPatience = absl::Seconds(30);
-
-bool Eventually(const std::function<bool()>& condition) {
-  const absl::Time deadline = absl::Now() + kPatience;
-  while (!condition()) {
-    if (absl::Now() > deadline) return false;
-    absl::SleepFor(absl::Milliseconds(2));
-  }
-  return true;
-}
 
 class EndSink final : public DecodeSink {
  public:

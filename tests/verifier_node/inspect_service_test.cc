@@ -363,14 +363,14 @@ TEST_F(FakeInspectTest, OneAtATime) {
     second = inspector.Ask(Work(), &response);
   });
   ASSERT_TRUE(
-      WaitUntil([&] { return verifier.thread().num_sequences() == 2; }));
+      Eventually([&] { return verifier.thread().num_sequences() == 2; }));
   engine_.Resume();
   caller.join();
   other.join();
   EXPECT_TRUE(first.ok()) << first.error_message();
   EXPECT_EQ(second.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_TRUE(
-      WaitUntil([&] { return verifier.thread().num_sequences() == 0; }));
+      Eventually([&] { return verifier.thread().num_sequences() == 0; }));
 }
 
 TEST_F(FakeInspectTest, EndsWhenItsCallerGoes) {
@@ -388,7 +388,7 @@ TEST_F(FakeInspectTest, EndsWhenItsCallerGoes) {
   caller.join();
   engine_.Resume();
   EXPECT_EQ(status.error_code(), grpc::StatusCode::CANCELLED);
-  EXPECT_TRUE(WaitUntil([&] {
+  EXPECT_TRUE(Eventually([&] {
     return verifier.thread().num_sequences() == 0 &&
            engine_.kv_blocks_used() == 0;
   }));

@@ -318,7 +318,7 @@ TEST_F(LogprobsServiceTest, ScoresGivenTokens) {
       }
     }
   }
-  EXPECT_TRUE(WaitUntil([&] { return engine_.kv_blocks_used() == 0; }));
+  EXPECT_TRUE(Eventually([&] { return engine_.kv_blocks_used() == 0; }));
 }
 
 TEST_F(LogprobsServiceTest, AScoreDoesNotStallRunningStreams) {
@@ -371,7 +371,7 @@ TEST_F(LogprobsServiceTest, ACancelledScoreFreesAllAtOnce) {
   context.TryCancel();
   EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::CANCELLED);
   engine_.Resume();
-  EXPECT_TRUE(WaitUntil([&] {
+  EXPECT_TRUE(Eventually([&] {
     return engine_.kv_blocks_used() == 0 &&
            harness_.thread().num_sequences() == 0 &&
            harness_.thread().num_waiting() == 0;
@@ -391,7 +391,7 @@ TEST_F(LogprobsServiceTest, AScoreEndsWithItsDeadline) {
   while (reader->Read(&response)) {
   }
   EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
-  EXPECT_TRUE(WaitUntil([&] { return engine.kv_blocks_used() == 0; }));
+  EXPECT_TRUE(Eventually([&] { return engine.kv_blocks_used() == 0; }));
 }
 
 TEST_F(LogprobsServiceTest, AScoreThatDoesNotFitIsRefused) {

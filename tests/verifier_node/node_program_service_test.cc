@@ -229,7 +229,7 @@ TEST(NodeProgramTest, VerifierServesUntilItIsTold) {
 
   verifier::DecodeClient client(stub.get());
   client.Send(verifier::OpenRequest({10, 20, 30}, 200, -1));
-  ASSERT_TRUE(verifier::WaitUntil([&] {
+  ASSERT_TRUE(Eventually([&] {
     return HttpGet(metrics, "/health").find("\"num_sequences\":1") !=
            std::string::npos;
   }));
@@ -248,12 +248,12 @@ TEST(NodeProgramTest, ADrainingVerifierFinishesWhatItHasAndRefusesMore) {
   verifier::DecodeClient client(stub.get());
   // It waits for a draft until it is told not to.
   client.Send(verifier::OpenRequest({10, 20, 30}, 50, -1));
-  ASSERT_TRUE(verifier::WaitUntil([&] {
+  ASSERT_TRUE(Eventually([&] {
     return HttpGet(metrics, "/health").find("\"num_sequences\":1") !=
            std::string::npos;
   }));
   node.Signal(SIGTERM);
-  ASSERT_TRUE(verifier::WaitUntil([&] {
+  ASSERT_TRUE(Eventually([&] {
     const std::string health = HttpGet(metrics, "/health");
     return health.find("503") != std::string::npos &&
            health.find("\"draining\"") != std::string::npos;

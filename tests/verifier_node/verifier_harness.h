@@ -23,6 +23,7 @@
 #include "common/rpc/server.h"
 #include "gtest/gtest.h"
 #include "specwire/v1/verifier.grpc.pb.h"
+#include "tests/testing/eventually.h"
 #include "verifier_node/engine_thread.h"
 #include "verifier_node/service.h"
 #include "verifier_node/verifier_metrics.h"
@@ -31,17 +32,6 @@ namespace specwire::verifier {
 
 // A call that hangs fails its test long before the test's own limit.
 inline constexpr absl::Duration kTestDeadline = absl::Seconds(30);
-
-// Waits until `condition` holds; false if it does not in time.
-inline bool WaitUntil(const std::function<bool()>& condition,
-                      absl::Duration limit = absl::Seconds(20)) {
-  const absl::Time deadline = absl::Now() + limit;
-  while (!condition()) {
-    if (absl::Now() > deadline) return false;
-    absl::SleepFor(absl::Microseconds(200));
-  }
-  return true;
-}
 
 // A verifier on a port of its own, over any engine.
 class VerifierHarness {

@@ -188,7 +188,7 @@ TEST(VerifierIsolationTest, RefusesBadMessagesByNameAndHarmsNobody) {
     EXPECT_EQ(client.num_responses(), 0);
   }
   EXPECT_TRUE(
-      WaitUntil([&] { return verifier.thread().num_sequences() == 1; }));
+      Eventually([&] { return verifier.thread().num_sequences() == 1; }));
   bystander.Send(TuneRequest(0, std::nullopt));
   EXPECT_TRUE(bystander.Drain().ok());
   EXPECT_EQ(bystander.tokens(), engine.Continue(Prompt(), 100));
@@ -214,7 +214,7 @@ TEST(VerifierIsolationTest, EndsAStreamThatFloods) {
   EXPECT_TRUE(bystander.Drain().ok());
   EXPECT_EQ(bystander.tokens(), engine.Continue(Prompt(), 20));
   EXPECT_TRUE(
-      WaitUntil([&] { return verifier.thread().num_sequences() == 0; }));
+      Eventually([&] { return verifier.thread().num_sequences() == 0; }));
 }
 
 TEST(VerifierIsolationTest, FreesWhatCancelledStreamsHold) {
@@ -233,7 +233,7 @@ TEST(VerifierIsolationTest, FreesWhatCancelledStreamsHold) {
     client.Cancel();
     EXPECT_EQ(client.Drain().error_code(), grpc::StatusCode::CANCELLED);
   }
-  EXPECT_TRUE(WaitUntil([&] {
+  EXPECT_TRUE(Eventually([&] {
     return engine.kv_blocks_used() == 0 &&
            verifier.thread().num_sequences() == 0;
   }));
@@ -253,7 +253,7 @@ TEST(VerifierIsolationTest, SharesPasses) {
   ASSERT_TRUE(engine.WaitUntilPaused());
   second.Send(OpenRequest({7, 8, 9, 10}, 60, 0));
   ASSERT_TRUE(
-      WaitUntil([&] { return verifier.thread().num_sequences() == 2; }));
+      Eventually([&] { return verifier.thread().num_sequences() == 2; }));
   engine.Resume();
   EXPECT_TRUE(first.Drain().ok());
   EXPECT_TRUE(second.Drain().ok());
@@ -274,7 +274,7 @@ TEST(VerifierIsolationTest, ALongPromptHoldsUpNobody) {
   DecodeClient prompted(verifier.stub());
   prompted.Send(OpenRequest(LongPrompt(1001), 3, 0));
   ASSERT_TRUE(
-      WaitUntil([&] { return verifier.thread().num_sequences() == 2; }));
+      Eventually([&] { return verifier.thread().num_sequences() == 2; }));
   engine.Resume();
   EXPECT_TRUE(running.Drain().ok());
   EXPECT_TRUE(prompted.Drain().ok());
@@ -306,12 +306,12 @@ TEST(VerifierIsolationTest, StartsHigherPriorityFirst) {
   ASSERT_TRUE(engine.WaitUntilPaused());
   low.Send(OpenRequest(Prompt(), 30, 0));
   ASSERT_TRUE(
-      WaitUntil([&] { return verifier.thread().num_sequences() == 2; }));
+      Eventually([&] { return verifier.thread().num_sequences() == 2; }));
   v1::DecodeRequest open = OpenRequest({7, 8}, 30, 0);
   open.mutable_open()->set_priority(1);
   high.Send(open);
   ASSERT_TRUE(
-      WaitUntil([&] { return verifier.thread().num_sequences() == 3; }));
+      Eventually([&] { return verifier.thread().num_sequences() == 3; }));
   engine.Resume();
   EXPECT_TRUE(running.Drain().ok());
   EXPECT_TRUE(low.Drain().ok());
@@ -328,10 +328,10 @@ TEST(VerifierIsolationTest, APromptWaitsForRoomUnlessItCanNeverFit) {
   VerifierHarness verifier(&engine);
   DecodeClient holder(verifier.stub());
   holder.Send(OpenRequest(LongPrompt(200), 20, -1));
-  ASSERT_TRUE(WaitUntil([&] { return engine.kv_blocks_used() == 13; }));
+  ASSERT_TRUE(Eventually([&] { return engine.kv_blocks_used() == 13; }));
   DecodeClient waiting(verifier.stub());
   waiting.Send(OpenRequest(LongPrompt(129), 20, 0));
-  ASSERT_TRUE(WaitUntil([&] { return verifier.thread().num_waiting() == 1; }));
+  ASSERT_TRUE(Eventually([&] { return verifier.thread().num_waiting() == 1; }));
   DecodeClient huge(verifier.stub());
   huge.Send(OpenRequest(LongPrompt(321), 20, 0));
   const grpc::Status status = huge.Drain();
@@ -354,11 +354,11 @@ TEST(VerifierIsolationTest, TheYoungestWaitsWhenTheCacheIsFull) {
   // Four blocks each; the first has what it needs for its whole text.
   DecodeClient old(verifier.stub());
   old.Send(OpenRequest(LongPrompt(50), 12, -1));
-  ASSERT_TRUE(WaitUntil([&] { return engine.kv_blocks_used() == 4; }));
+  ASSERT_TRUE(Eventually([&] { return engine.kv_blocks_used() == 4; }));
   DecodeClient young(verifier.stub());
   young.Send(OpenRequest(LongPrompt(40), 60, 0));
-  ASSERT_TRUE(
-      WaitUntil([&] { return verifier.Metric(metric::kNumPreemptions) == 1; }));
+  ASSERT_TRUE(Eventually(
+      [&] { return verifier.Metric(metric::kNumPreemptions) == 1; }));
   EXPECT_EQ(engine.kv_blocks_used(), 4);
   EXPECT_EQ(verifier.thread().num_waiting(), 1);
   old.Send(TuneRequest(0, std::nullopt));
@@ -432,7 +432,7 @@ TEST(VerifierIsolationTest, RefusesMoreSequencesThanItMayHold) {
   first.Send(OpenRequest(Prompt(), 10, -1));
   second.Send(OpenRequest(Prompt(), 10, -1));
   ASSERT_TRUE(
-      WaitUntil([&] { return verifier.thread().num_sequences() == 2; }));
+      Eventually([&] { return verifier.thread().num_sequences() == 2; }));
   DecodeClient third(verifier.stub());
   third.Send(OpenRequest(Prompt(), 10, 0));
   const grpc::Status status = third.Drain();

@@ -228,7 +228,7 @@ TEST(VerifierServiceTest, WaitsInLockStepForAnAnswer) {
   VerifierHarness verifier(&engine);
   DecodeClient client(verifier.stub());
   client.Send(OpenRequest(Prompt(), 10, -1));
-  ASSERT_TRUE(WaitUntil([&] { return verifier.thread().progress() == 1; }));
+  ASSERT_TRUE(Eventually([&] { return verifier.thread().progress() == 1; }));
   absl::SleepFor(absl::Milliseconds(20));
   EXPECT_EQ(engine.num_passes(), 1);
   // "Nothing to propose" is an answer: one plain token, then it waits again.
@@ -336,7 +336,7 @@ TEST(VerifierServiceTest, ATuneSaysWhatLocalDraftIsEnough) {
   const int64_t num_passes = engine.num_passes();
   DecodeClient client(verifier.stub());
   client.Send(open);
-  ASSERT_TRUE(WaitUntil([&] { return engine.num_passes() > num_passes; }));
+  ASSERT_TRUE(Eventually([&] { return engine.num_passes() > num_passes; }));
   absl::SleepFor(absl::Milliseconds(20));
   EXPECT_EQ(engine.num_passes(), num_passes + 1);
   v1::DecodeRequest tune;

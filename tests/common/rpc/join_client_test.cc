@@ -19,6 +19,7 @@
 #include "gtest/gtest.h"
 #include "specwire/v1/cluster.grpc.pb.h"
 #include "tests/common/rpc/stream_test_util.h"
+#include "tests/testing/eventually.h"
 
 namespace specwire {
 namespace {
@@ -298,15 +299,6 @@ TEST(JoinClientTest, TellsAllCoordinatorsThatTheNodeDrains) {
   EXPECT_TRUE(first.AwaitLoads(reported + 2));
   FakeCoordinator later(later_address);
   EXPECT_TRUE(later.AwaitDrainings(1));
-}
-
-bool Eventually(const std::function<bool()>& condition) {
-  const absl::Time deadline = absl::Now() + kTestTimeout;
-  while (!condition()) {
-    if (absl::Now() > deadline) return false;
-    absl::SleepFor(absl::Milliseconds(2));
-  }
-  return true;
 }
 
 // Names that are in no DNS.
