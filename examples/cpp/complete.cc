@@ -24,9 +24,13 @@ namespace {
 using Clock = std::chrono::steady_clock;
 namespace v1 = specwire::v1;
 
-// How long to look for a coordinator that goes on, and for one to answer.
+// How long to look for a coordinator at the start, and for one that goes on
+// after a loss: nodes need a moment to join one that was restarted.
+constexpr std::chrono::seconds kStartTime{5};
 constexpr std::chrono::seconds kPatience{15};
+// How long one address has to answer, and until the user is told of the wait.
 constexpr std::chrono::seconds kConnectTime{3};
+constexpr std::chrono::seconds kNoticeTime{1};
 constexpr std::chrono::milliseconds kPause{150};
 
 grpc::Status Unreachable(const std::string& address) {
@@ -41,17 +45,19 @@ class Completion {
 
   // Streams to the end.
   grpc::Status Run() {
-    std::optional<Clock::time_point> deadline;
+    Clock::time_point deadline = Clock::now() + kStartTime;
     for (size_t turn = 0;; ++turn) {
       const int known = token_ids_size();
       const grpc::Status status = Stream(addresses_[turn % addresses_.size()]);
       // Only what says that nobody answers is worth another try: an error of a
       // coordinator that lives is the answer.
       if (status.error_code() != grpc::StatusCode::UNAVAILABLE) return status;
-      if (!deadline.has_value() || token_ids_size() > known) {
+      if (token_ids_size() > known) {
         deadline = Clock::now() + kPatience;
+        told_wait_ = false;
       }
-      if (Clock::now() > *deadline) return status;
+      if (Clock::now() > deadline) return status;
+      TellWait(status.error_message());
       std::this_thread::sleep_for(kPause);
     }
   }
@@ -85,10 +91,7 @@ class Completion {
         address, grpc::InsecureChannelCredentials(), arguments);
     // No deadline for the call: a long completion is no fault. But a
     // coordinator that is not there must not be waited for.
-    if (!channel->WaitForConnected(std::chrono::system_clock::now() +
-                                   kConnectTime)) {
-      return Unreachable(address);
-    }
+    if (!Connect(channel.get(), address)) return Unreachable(address);
     const auto stub = v1::GenerationService::NewStub(channel);
     grpc::ClientContext context;
     const auto reader = stub->Generate(&context, NextRequest());
@@ -105,6 +108,25 @@ class Completion {
     // All has come; a connection that is lost behind it costs nothing.
     if (finished_.has_value()) return grpc::Status::OK;
     return status.ok() ? Unreachable(address) : status;
+  }
+
+  bool Connect(grpc::Channel* channel, const std::string& address) {
+    const auto start = std::chrono::system_clock::now();
+    if (channel->WaitForConnected(start + kNoticeTime)) return true;
+    TellWait(address + " does not answer");
+    return channel->WaitForConnected(start + kConnectTime);
+  }
+
+  // Says once for each loss why nothing happens.
+  void TellWait(const std::string& reason) {
+    if (told_wait_) return;
+    told_wait_ = true;
+    std::fprintf(stderr, "\n%s; waiting for a coordinator at", reason.c_str());
+    for (size_t i = 0; i < addresses_.size(); ++i) {
+      std::fprintf(
+          stderr, "%s%s", i == 0 ? " " : " or ", addresses_[i].c_str());
+    }
+    std::fputc('\n', stderr);
   }
 
   grpc::Status Take(const v1::GenerateResponse& response) {
@@ -141,6 +163,7 @@ class Completion {
   std::vector<int32_t> token_ids_;
   std::optional<v1::GenerateFinished> finished_;
   int num_resumes_ = 0;
+  bool told_wait_ = false;
 };
 
 std::vector<std::string> Split(const std::string& text) {

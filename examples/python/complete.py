@@ -15,9 +15,13 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent / "generated"))
 
 from specwire.v1 import generation_pb2, generation_pb2_grpc  # noqa: E402
 
-# How long to look for a coordinator that goes on, and for an answer of one.
+# How long to look for a coordinator at the start, and for one that goes on
+# after a loss: nodes need a moment to join one that was restarted.
+START_S = 5
 PATIENCE_S = 15
+# How long one address has to answer, and until the user is told of the wait.
 CONNECT_S = 3
+NOTICE_S = 1
 # A peer that has vanished without a word is noticed.
 CHANNEL_OPTIONS = [
     ("grpc.keepalive_time_ms", 10000),
@@ -37,11 +41,12 @@ class Completion:
         self.token_ids = []
         self.finished = None
         self.resumes = 0
+        self.told_wait = False
 
     def run(self, on_text):
         """Streams to the end. Raises grpc.RpcError if that fails."""
         turn = 0
-        deadline = None
+        deadline = time.monotonic() + START_S
         while True:
             address = self.addresses[turn % len(self.addresses)]
             known = len(self.token_ids)
@@ -53,10 +58,12 @@ class Completion:
                 # error of a coordinator that lives is the answer.
                 if error.code() != grpc.StatusCode.UNAVAILABLE:
                     raise
-                if deadline is None or len(self.token_ids) > known:
+                if len(self.token_ids) > known:
                     deadline = time.monotonic() + PATIENCE_S
+                    self.told_wait = False
                 if time.monotonic() > deadline:
                     raise
+                self._tell_wait(error.details())
             turn += 1
             time.sleep(random.uniform(0.05, 0.3))
 
@@ -65,14 +72,28 @@ class Completion:
             stub = generation_pb2_grpc.GenerationServiceStub(channel)
             # No deadline for the whole: a long completion is no fault. But a
             # coordinator that is not there must not be waited for.
-            try:
-                grpc.channel_ready_future(channel).result(timeout=CONNECT_S)
-            except grpc.FutureTimeoutError:
-                raise Unreachable(address) from None
+            self._connect(channel, address)
             for response in stub.Generate(self._request()):
                 self._take(response, on_text)
         if self.finished is None:
             raise Unreachable(address)
+
+    def _connect(self, channel, address):
+        ready = grpc.channel_ready_future(channel)
+        for wait in (NOTICE_S, CONNECT_S - NOTICE_S):
+            try:
+                ready.result(timeout=wait)
+                return
+            except grpc.FutureTimeoutError:
+                self._tell_wait(f"{address} does not answer")
+        raise Unreachable(address)
+
+    def _tell_wait(self, reason):
+        """Says once for each loss why nothing happens."""
+        if not self.told_wait:
+            self.told_wait = True
+            print(f"\n{reason}; waiting for a coordinator at "
+                  f"{' or '.join(self.addresses)}", file=sys.stderr)
 
     def _request(self):
         """The request, or what goes on with it behind the tokens so far."""

@@ -137,7 +137,11 @@ class ExamplesTest(LongModelTest):
             done = subprocess.run(command, env=environment, timeout=PATIENCE_S,
                                   capture_output=True, text=True)
             self.assertEqual(done.returncode, 1, done.stderr)
-            self.assertIn("does not answer", done.stderr)
+            # First that it waits, for whom, then why it ends.
+            wait, *_, error = done.stderr.strip().splitlines()
+            self.assertIn("waiting for a coordinator at 127.0.0.1", wait)
+            self.assertNotIn("waiting", error)
+            self.assertIn("does not answer", error)
 
 
 if __name__ == "__main__":
