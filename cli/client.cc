@@ -178,6 +178,19 @@ void SetTimeout(absl::Duration timeout, grpc::ClientContext* context) {
   context->set_deadline(absl::ToChronoTime(absl::Now() + timeout));
 }
 
+int AskOnce(const ClientFlags& flags,
+            absl::FunctionRef<grpc::Status(Client*, grpc::ClientContext*)> call,
+            absl::FunctionRef<void()> print) {
+  const absl::StatusOr<std::unique_ptr<Client>> client = Client::Connect(flags);
+  if (!client.ok()) return FailConnect(client.status());
+  grpc::ClientContext context;
+  SetTimeout(kAnswerTimeout, &context);
+  const grpc::Status status = call(client->get(), &context);
+  if (!status.ok()) return FailCall(status);
+  print();
+  return FinishOutput();
+}
+
 int FailConnect(const absl::Status& status) {
   PrintError(status.message());
   return status.code() == absl::StatusCode::kUnavailable ? kExitUnreachable

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "CLI/CLI.hpp"
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/rpc/channel.h"
@@ -80,6 +81,13 @@ class Client {
 
 // Makes the call on `context` end after `timeout`.
 void SetTimeout(absl::Duration timeout, grpc::ClientContext* context);
+
+// What a command does that asks one thing and prints the answer: connects,
+// makes `call`, which must be answered within kAnswerTimeout, and has `print`
+// write to standard output. Returns the exit code.
+int AskOnce(const ClientFlags& flags,
+            absl::FunctionRef<grpc::Status(Client*, grpc::ClientContext*)> call,
+            absl::FunctionRef<void()> print);
 
 // Prints why Client::Connect failed; returns the exit code.
 int FailConnect(const absl::Status& status);

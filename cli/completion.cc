@@ -3,11 +3,13 @@
 
 #include <algorithm>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "cli/token_printer.h"
 #include "cli/trace_view.h"
 #include "common/drafting/drafter_names.h"
+#include "common/text/printable.h"
+#include "common/text/utf8.h"
 
 namespace specwire::cli {
 namespace {
@@ -24,6 +26,20 @@ Choice* ChoiceAt(int index, std::vector<Choice>* choices) {
     choices->resize(needed);
   }
   return &(*choices)[needed - 1];
+}
+
+void AddPieces(const v1::GenerateDelta& delta,
+               std::vector<std::string>* pieces) {
+  const absl::string_view text = delta.text();
+  size_t start = 0;
+  for (int i = 0; i < delta.token_ids_size(); ++i) {
+    size_t end = start;
+    if (i < delta.text_ends_size()) {
+      end = std::max(start, PieceEnd(text, delta.text_ends(i)));
+    }
+    pieces->emplace_back(text.substr(start, end - start));
+    start = end;
+  }
 }
 
 Json MatchedJson(const v1::GenerateFinished& finished) {
@@ -139,6 +155,7 @@ void Completion::Add(const v1::GenerateResponse& response) {
       const v1::GenerateDelta& delta = response.delta();
       Choice* choice = ChoiceAt(delta.choice(), &choices);
       choice->text += delta.text();
+      AddPieces(delta, &choice->pieces);
       choice->token_ids.insert(choice->token_ids.end(),
                                delta.token_ids().begin(),
                                delta.token_ids().end());
@@ -219,7 +236,7 @@ absl::string_view FinishReasonName(v1::FinishReason reason) {
 
 // Who drafted: a draft node's drafter, the verifier itself, or both.
 std::string DraftersText(const v1::SpeculationStats& stats) {
-  const std::string name = absl::CHexEscape(stats.drafter());
+  const std::string name = Printable(stats.drafter());
   const int64_t local = stats.num_local_draft_tokens();
   if (local == 0 || stats.drafter() == kLocalDrafter) {
     return absl::StrCat("drafter ", name);
@@ -278,7 +295,23 @@ std::string FiguresText(const v1::GenerateStarted& started,
 }
 
 std::string DumpJson(const Json& json) {
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+  const std::string dump =
+      json.dump(-1, ' ', false, Json::error_handler_t::replace);
+  // The dump leaves DEL, C1 and what steers the order of text as they are.
+  std::string line;
+  line.reserve(dump.size());
+  absl::string_view rest = dump;
+  while (!rest.empty()) {
+    const Utf8Step step = ReadUtf8(rest);
+    if (SteersTerminal(step.code_point)) {
+      absl::StrAppendFormat(
+          &line, "\\u%04x", static_cast<unsigned>(step.code_point));
+    } else {
+      absl::StrAppend(&line, rest.substr(0, step.length));
+    }
+    rest.remove_prefix(step.length);
+  }
+  return line;
 }
 
 }  // namespace specwire::cli

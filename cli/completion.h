@@ -16,6 +16,8 @@ struct Choice {
   std::string text;
   std::vector<v1::TokenOrigin> origins;
   std::vector<v1::PositionLogprobs> logprobs;
+  // The text that came with each token: "" for one whose text had to wait.
+  std::vector<std::string> pieces;
   // If asked for; what is left at the end is the last entry.
   std::vector<v1::PassTrace> trace;
   v1::GenerateFinished finished;
@@ -62,7 +64,8 @@ absl::string_view FinishReasonName(v1::FinishReason reason);
 std::string FiguresText(const v1::GenerateStarted& started,
                         const Choice& choice);
 
-// One line; malformed UTF-8 becomes U+FFFD.
+// One line; malformed UTF-8 becomes U+FFFD, and what would steer a terminal an
+// escape of JSON.
 std::string DumpJson(const nlohmann::ordered_json& json);
 
 }  // namespace specwire::cli

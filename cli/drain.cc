@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "cli/client.h"
 #include "cli/command.h"
+#include "cli/node_text.h"
 
 namespace specwire::cli {
 namespace {
@@ -29,26 +30,24 @@ int RunDrain(const DrainFlags& flags) {
                                                 kMaxGraceS,
                                                 " seconds")));
   }
-  const absl::StatusOr<std::unique_ptr<Client>> client =
-      Client::Connect(flags.client);
-  if (!client.ok()) return FailConnect(client.status());
   v1::DrainNodeRequest request;
   request.set_node(flags.node);
   if (flags.grace_s.has_value()) {
     request.set_grace_ms(static_cast<int64_t>(*flags.grace_s * 1000));
   }
-  grpc::ClientContext context;
-  SetTimeout(kAnswerTimeout, &context);
   v1::DrainNodeResponse response;
-  const grpc::Status status =
-      (*client)->cluster()->DrainNode(&context, request, &response);
-  if (!status.ok()) return FailCall(status);
-  std::printf(
-      "%s (pid %lld) drains: it takes no new work and ends when what "
-      "runs there has ended or moved\n",
-      response.node().registration().name().c_str(),
-      static_cast<long long>(response.node().registration().pid()));
-  return FinishOutput();
+  return AskOnce(
+      flags.client,
+      [&](Client* client, grpc::ClientContext* context) {
+        return client->cluster()->DrainNode(context, request, &response);
+      },
+      [&] {
+        std::printf(
+            "%s (pid %lld) drains: it takes no new work and ends when what "
+            "runs there has ended or moved\n",
+            Escaped(response.node().registration().name()).c_str(),
+            static_cast<long long>(response.node().registration().pid()));
+      });
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include "cli/completion.h"
 #include "cli/generate_call.h"
 #include "cli/input_text.h"
+#include "cli/logprobs_view.h"
 #include "cli/request_flags.h"
 #include "cli/resuming_call.h"
 #include "cli/token_printer.h"
@@ -84,19 +85,25 @@ void PrintFigures(const Completion& completion, const Choice& choice) {
   std::fprintf(stderr, "%s\n", FiguresText(completion.started, choice).c_str());
 }
 
-bool PrintTrace(const Choice& choice) {
-  const std::string text = TraceText(choice.trace);
+bool PrintText(const std::string& text) {
   return std::fputs(text.c_str(), stdout) >= 0 && std::fflush(stdout) == 0;
+}
+
+// What was asked for of a choice besides its text.
+bool PrintDetails(const Completion& completion, const Choice& choice) {
+  return PrintText(LogprobsText(completion, choice)) &&
+         PrintText(TraceText(choice.trace));
 }
 
 // Several choices arrive mixed, so each is printed when all have ended.
 bool PrintChoices(const Completion& completion, bool is_terminal) {
+  if (!PrintText(PromptLogprobsText(completion))) return false;
   for (size_t i = 0; i < completion.choices.size(); ++i) {
     const Choice& choice = completion.choices[i];
     TokenPrinter printer(stdout, Marks::kNone, is_terminal);
     if (!WriteLine(absl::StrCat("--- choice ", i)) ||
         !printer.PrintPlain(completion.prompt_text) ||
-        !printer.Finish(choice.text) || !PrintTrace(choice)) {
+        !printer.Finish(choice.text) || !PrintDetails(completion, choice)) {
       return false;
     }
     std::fprintf(stderr, "choice %zu: ", i);
@@ -159,7 +166,8 @@ int RunGenerate(const GenerateFlags& flags) {
   } else if (several) {
     written = PrintChoices(completion, is_terminal);
   } else if (!completion.choices.empty()) {
-    written = PrintTrace(completion.choices[0]);
+    written = PrintText(PromptLogprobsText(completion)) &&
+              PrintDetails(completion, completion.choices[0]);
     PrintFigures(completion, completion.choices[0]);
     if (completion.num_resumes > 0) {
       std::fprintf(stderr,
@@ -202,8 +210,8 @@ void AddGenerateCommand(CLI::App* app, Runner* runner) {
   AddRequestFlags(command, &flags->request);
   command->add_option("--logprobs",
                       flags->logprobs,
-                      "With --json: log-probabilities, and how many candidates "
-                      "for each token, 0 to 20");
+                      "Tell the log-probability of each token and of so many "
+                      "candidates, 0 to 20: a table behind the text");
   command->add_option("--prompt_logprobs",
                       flags->prompt_logprobs,
                       "The same for the prompt's tokens");
@@ -221,8 +229,8 @@ void AddGenerateCommand(CLI::App* app, Runner* runner) {
   command
       ->add_option("--marks",
                    flags->marks,
-                   "How accepted draft tokens are set apart; auto is color "
-                   "on a terminal and none elsewhere")
+                   "How accepted draft tokens of the only completion are set "
+                   "apart; auto is color on a terminal and none elsewhere")
       ->check(CLI::IsMember({"auto", "color", "brackets", "none"}))
       ->capture_default_str();
   command->add_flag("--json", flags->json, "One JSON object instead of text");

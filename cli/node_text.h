@@ -24,7 +24,8 @@ bool IsGone(const v1::Node& node);
 // A number of its load; "-" for a node that has left.
 std::string LoadText(const v1::Node& node, int64_t value);
 
-// For a terminal: plain ASCII, whatever else it holds escaped.
+// For a cell of a table on a terminal: plain ASCII, as wide as it is long,
+// whatever else it holds escaped. Elsewhere Printable does.
 std::string Escaped(absl::string_view text);
 
 }  // namespace specwire::cli

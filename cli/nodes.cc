@@ -66,25 +66,19 @@ void PrintTable(const v1::ListNodesResponse& response) {
 }
 
 int RunNodes(const NodesFlags& flags) {
-  const absl::StatusOr<std::unique_ptr<Client>> client =
-      Client::Connect(flags.client);
-  if (!client.ok()) {
-    return FailConnect(client.status());
-  }
   v1::ListNodesResponse response;
-  grpc::ClientContext context;
-  SetTimeout(kAnswerTimeout, &context);
-  const grpc::Status status =
-      (*client)->cluster()->ListNodes(&context, {}, &response);
-  if (!status.ok()) {
-    return FailCall(status);
-  }
-  if (flags.json) {
-    std::printf("%s\n", DumpJson(NodesJson(response)).c_str());
-  } else {
-    PrintTable(response);
-  }
-  return FinishOutput();
+  return AskOnce(
+      flags.client,
+      [&](Client* client, grpc::ClientContext* context) {
+        return client->cluster()->ListNodes(context, {}, &response);
+      },
+      [&] {
+        if (flags.json) {
+          std::printf("%s\n", DumpJson(NodesJson(response)).c_str());
+        } else {
+          PrintTable(response);
+        }
+      });
 }
 
 }  // namespace

@@ -115,10 +115,9 @@ void AddScoreCommand(CLI::App* app, Runner* runner) {
                    "Tokens between the starts of two windows; 0: half of the "
                    "window")
       ->envname("SPECWIRE_SCORE_STRIDE");
-  command->add_option(
-      "--top",
-      flags->top,
-      "With --json: how many candidates to report for each position");
+  command->add_option("--top",
+                      flags->top,
+                      "Report so many candidates for each position, 0 to 20");
   command->add_flag("--json",
                     flags->json,
                     "{\"token_ids\", \"logprobs\", \"perplexity\", "

@@ -9,6 +9,8 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
 #include "cli/completion.h"
+#include "cli/logprobs_view.h"
+#include "common/text/printable.h"
 #include "common/text/utf8.h"
 
 namespace specwire::cli {
@@ -25,8 +27,9 @@ std::string Quoted(absl::string_view token) {
   while (!token.empty()) {
     const Utf8Step step = ReadUtf8(token);
     const absl::string_view bytes = token.substr(0, step.length);
-    const bool prints =
-        step.kind == Utf8Step::Kind::kCharacter && step.code_point >= 0xA0;
+    const bool prints = step.kind == Utf8Step::Kind::kCharacter &&
+                        step.code_point >= 0xA0 &&
+                        !SteersTerminal(step.code_point);
     absl::StrAppend(&quoted,
                     prints ? std::string(bytes) : absl::CHexEscape(bytes));
     token.remove_prefix(step.length);
@@ -55,14 +58,18 @@ std::string Line(const v1::ScoreResponse& score, int i) {
   }
   const std::string token =
       i < score.token_bytes_size() ? Quoted(score.token_bytes(i)) : "";
-  return absl::StrFormat("%8d %8d %11s %7s  %-*s  %s\n",
-                         i,
-                         score.token_ids(i),
-                         probability,
-                         surprisal,
-                         kBarWidth,
-                         bar,
-                         token);
+  std::string line = absl::StrFormat("%8d %8d %11s %7s  %-*s  %s",
+                                     i,
+                                     score.token_ids(i),
+                                     probability,
+                                     surprisal,
+                                     kBarWidth,
+                                     bar,
+                                     token);
+  if (entry.top_size() > 0) {
+    absl::StrAppend(&line, "  candidates: ", CandidatesText(entry));
+  }
+  return line + '\n';
 }
 
 }  // namespace

@@ -14,8 +14,8 @@ namespace specwire::cli {
 nlohmann::ordered_json ScoreJson(const v1::ScoreResponse& score, bool top);
 
 // A line for each token (position, id, probability, surprisal in bits, a bar of
-// that length, the token) and one with the perplexity, each ended by a line
-// break. Nothing in it steers a terminal.
+// that length, the token, candidates if asked for) and one with the perplexity,
+// each ended by a line break. Nothing in it steers a terminal.
 std::string ScoreText(const v1::ScoreResponse& score);
 
 }  // namespace specwire::cli

@@ -9,6 +9,7 @@
 #include "cli/client.h"
 #include "cli/command.h"
 #include "cli/completion.h"
+#include "cli/node_text.h"
 #include "cli/table.h"
 
 namespace specwire::cli {
@@ -67,8 +68,11 @@ Json ResponseJson(const v1::GetStatsResponse& response) {
 std::string CountsText(const NamedCounts& counts) {
   std::string text;
   for (const v1::NamedCount& count : counts) {
-    absl::StrAppend(
-        &text, text.empty() ? "" : ", ", count.count(), " ", count.name());
+    absl::StrAppend(&text,
+                    text.empty() ? "" : ", ",
+                    count.count(),
+                    " ",
+                    Escaped(count.name()));
   }
   return text.empty() ? "none" : text;
 }
@@ -112,29 +116,28 @@ void PrintStats(const v1::GetStatsResponse& response) {
                                  "TRIMMED",
                                  "UNUSED"}};
   for (const v1::PairStats& pair : response.pairs()) {
-    rows.push_back(
-        StatsRow(pair.draft_node(), pair.verifier_node(), pair.stats()));
+    rows.push_back(StatsRow(Escaped(pair.draft_node()),
+                            Escaped(pair.verifier_node()),
+                            pair.stats()));
   }
   rows.push_back(StatsRow("total", "", response.total()));
   std::fputs(TableText(rows).c_str(), stdout);
 }
 
 int RunStats(const StatsFlags& flags) {
-  const absl::StatusOr<std::unique_ptr<Client>> client =
-      Client::Connect(flags.client);
-  if (!client.ok()) return FailConnect(client.status());
   v1::GetStatsResponse response;
-  grpc::ClientContext context;
-  SetTimeout(kAnswerTimeout, &context);
-  const grpc::Status status =
-      (*client)->cluster()->GetStats(&context, {}, &response);
-  if (!status.ok()) return FailCall(status);
-  if (flags.json) {
-    std::printf("%s\n", DumpJson(ResponseJson(response)).c_str());
-  } else {
-    PrintStats(response);
-  }
-  return FinishOutput();
+  return AskOnce(
+      flags.client,
+      [&](Client* client, grpc::ClientContext* context) {
+        return client->cluster()->GetStats(context, {}, &response);
+      },
+      [&] {
+        if (flags.json) {
+          std::printf("%s\n", DumpJson(ResponseJson(response)).c_str());
+        } else {
+          PrintStats(response);
+        }
+      });
 }
 
 }  // namespace

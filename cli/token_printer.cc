@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "common/text/printable.h"
+
 namespace specwire::cli {
 
 Marks MarksFromName(absl::string_view name, bool is_terminal) {
@@ -15,13 +17,22 @@ Marks MarksFromName(absl::string_view name, bool is_terminal) {
   return name == "auto" && is_terminal ? Marks::kColor : Marks::kNone;
 }
 
+size_t PieceEnd(absl::string_view text, int32_t told) {
+  size_t end =
+      std::min(static_cast<size_t>(std::max<int32_t>(told, 0)), text.size());
+  while (end < text.size() &&
+         (static_cast<unsigned char>(text[end]) & 0xC0u) == 0x80u) {
+    ++end;
+  }
+  return end;
+}
+
 bool TokenPrinter::Print(const v1::GenerateDelta& delta) {
   const absl::string_view text = delta.text();
   size_t start = 0;
   const int count = std::min(delta.text_ends_size(), delta.origins_size());
   for (int i = 0; i < count; ++i) {
-    const int32_t told = std::max<int32_t>(delta.text_ends(i), 0);
-    const size_t end = std::min(static_cast<size_t>(told), text.size());
+    const size_t end = PieceEnd(text, delta.text_ends(i));
     if (end > start) {
       Append(text.substr(start, end - start),
              delta.origins(i) == v1::TOKEN_ORIGIN_DRAFT);
@@ -52,13 +63,10 @@ bool TokenPrinter::Finish(absl::string_view text) {
 
 void TokenPrinter::Append(absl::string_view text, bool accepted) {
   SetAccepted(accepted);
-  for (char c : text) {
-    const bool control = static_cast<unsigned char>(c) < 0x20 || c == 0x7f;
-    if (is_terminal_ && control && c != '\n' && c != '\t') {
-      pending_ += "\xef\xbf\xbd";
-    } else {
-      pending_ += c;
-    }
+  if (is_terminal_) {
+    pending_ += Printable(text, "\n\t");
+  } else {
+    pending_.append(text.data(), text.size());
   }
   last_ = text.back();
 }

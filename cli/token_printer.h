@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <cstdio>
 #include <string>
 
@@ -16,12 +18,16 @@ enum class Marks { kNone, kColor, kBrackets };
 // elsewhere. REQUIRES: `name` is one of these.
 Marks MarksFromName(absl::string_view name, bool is_terminal);
 
+// Where in a delta's text a token's piece ends that is told to end at `told`:
+// inside of the text, and not inside of a character.
+size_t PieceEnd(absl::string_view text, int32_t told);
+
 // Writes a completion as it arrives.
 // Thread safety: one thread. Lifetime: `out` must outlive it.
 class TokenPrinter {
  public:
-  // `is_terminal`: control characters are written as U+FFFD, so that a model
-  // cannot steer the terminal.
+  // `is_terminal`: control characters but line breaks and tabs are written as
+  // escapes, so that a model cannot steer the terminal.
   TokenPrinter(std::FILE* out, Marks marks, bool is_terminal)
       : out_(out), marks_(marks), is_terminal_(is_terminal) {}
 

@@ -25,31 +25,25 @@ int RunTokenize(const TokenizeFlags& flags) {
   if (!text.ok()) {
     return FailUsage(text.status());
   }
-  const absl::StatusOr<std::unique_ptr<Client>> client =
-      Client::Connect(flags.client);
-  if (!client.ok()) {
-    return FailConnect(client.status());
-  }
   v1::TokenizeRequest request;
   request.set_model(flags.model);
   request.set_text(*text);
   request.set_plain(flags.plain);
   v1::TokenizeResponse response;
-  grpc::ClientContext context;
-  SetTimeout(kAnswerTimeout, &context);
-  const grpc::Status status =
-      (*client)->generation()->Tokenize(&context, request, &response);
-  if (!status.ok()) {
-    return FailCall(status);
-  }
-  std::string line = absl::StrJoin(response.token_ids(), " ");
-  if (flags.json) {
-    nlohmann::ordered_json json;
-    json["token_ids"] = response.token_ids();
-    line = DumpJson(json);
-  }
-  std::printf("%s\n", line.c_str());
-  return FinishOutput();
+  return AskOnce(
+      flags.client,
+      [&](Client* client, grpc::ClientContext* context) {
+        return client->generation()->Tokenize(context, request, &response);
+      },
+      [&] {
+        std::string line = absl::StrJoin(response.token_ids(), " ");
+        if (flags.json) {
+          nlohmann::ordered_json json;
+          json["token_ids"] = response.token_ids();
+          line = DumpJson(json);
+        }
+        std::printf("%s\n", line.c_str());
+      });
 }
 
 }  // namespace

@@ -136,20 +136,29 @@ class Frame {
   }
 
   std::vector<TableRow> NodeRows() const {
-    std::vector<TableRow> rows = {
-        {"NAME", "ROLE", "STATE", "SEQ", "WAIT", "KV", "SERVES", "REASON"}};
+    std::vector<TableRow> rows = {{"NAME",
+                                   "ROLE",
+                                   "STATE",
+                                   "SEQ",
+                                   "WAIT",
+                                   "KV",
+                                   "KEPT",
+                                   "SERVES",
+                                   "REASON"}};
     for (const v1::Node& node : now_.nodes.nodes()) {
       const v1::NodeLoad& load = node.load();
-      rows.push_back(
-          {Escaped(node.registration().name()),
-           RoleName(node),
-           StateName(node),
-           LoadText(node, load.num_sequences()),
-           LoadText(node, load.num_waiting()),
-           IsGone(node) ? kNone
-                        : Share(load.kv_blocks_used(), load.kv_blocks_total()),
-           Escaped(Serves(node)),
-           Escaped(node.reason())});
+      const auto share = [&](int64_t blocks) {
+        return IsGone(node) ? kNone : Share(blocks, load.kv_blocks_total());
+      };
+      rows.push_back({Escaped(node.registration().name()),
+                      RoleName(node),
+                      StateName(node),
+                      LoadText(node, load.num_sequences()),
+                      LoadText(node, load.num_waiting()),
+                      share(load.kv_blocks_used()),
+                      share(load.kv_blocks_cached()),
+                      Escaped(Serves(node)),
+                      Escaped(node.reason())});
     }
     return rows;
   }

@@ -20,9 +20,10 @@ struct Reading {
 // at 0 again.
 bool WasRestarted(const Reading& before, const Reading& now);
 
-// The lines of a frame: requests and tokens, nodes, pairs of drafter and
-// verifier. Rates are those between the two readings; "-" without an earlier
-// one, or with one of a former life of the coordinator. Plain ASCII.
+// The lines of a frame: requests and tokens, nodes with the shares of their KV
+// blocks that sequences hold and that are kept for their prefixes, pairs of
+// drafter and verifier. Rates are those between the two readings; "-" without
+// an earlier one, or with one of a former life of the coordinator. Plain ASCII.
 std::vector<std::string> FrameLines(const Reading& now, const Reading* before);
 
 // What of the lines fits a screen: longer ones are cut, and a last one tells

@@ -86,6 +86,16 @@ void AddUpFlags(CLI::App* command, UpFlags* flags) {
                       options->model,
                       "The target's file (default: SmolLM2-135M-Instruct in "
                       "models/)");
+  command->add_option("--served_model_name",
+                      options->served_model_name,
+                      "What users call the model (default: the file's)");
+  command
+      ->add_option("--per_request_spec_decode_metrics",
+                   options->per_request_spec_decode_metrics,
+                   "What OpenAI's routes tell of each request's speculation: "
+                   "none, summary (default) or, with the counts of each step, "
+                   "detailed")
+      ->check(CLI::IsMember({"none", "summary", "detailed"}));
   command->add_option("--tls_cert",
                       options->tls.cert,
                       "File with a certificate for all processes (PEM)");

@@ -198,6 +198,10 @@ std::vector<std::string> VerifierArguments(const UpOptions& options,
     }
   }
   if (options.inspect) arguments.emplace_back("--inspect");
+  if (!options.served_model_name.empty()) {
+    arguments.insert(arguments.end(),
+                     {"--served_model_name", options.served_model_name});
+  }
   AddOption("--max_model_len", options.max_model_len, &arguments);
   AddOption("--kv_cache_mib", options.kv_cache_mib, &arguments);
   AddOption("--max_num_sequences", options.max_num_sequences, &arguments);
@@ -333,6 +337,9 @@ absl::StatusOr<UpPlan> MakeUpPlan(const UpOptions& asked,
         plan.coordinator.arguments.end(),
         {"--operator_keys", options.operator_keys});
   }
+  AddOption("--per_request_spec_decode_metrics",
+            options.per_request_spec_decode_metrics,
+            &plan.coordinator.arguments);
   if (options.http_tls) plan.coordinator.arguments.emplace_back("--http_tls");
   plan.http_tls = options.http_tls;
   if (options.allow_insecure) {

@@ -40,6 +40,8 @@ struct UpOptions {
   bool metrics_vllm_aliases = false;
   // Empty: the default model where it can be found.
   std::string model;
+  // Empty: verifiers serve it under the name in its file.
+  std::string served_model_name;
   // Empty, for drafters that have a model: the project's own draft model, where
   // that will do and fits the target, else the target's.
   std::string draft_model;
@@ -70,6 +72,8 @@ struct UpOptions {
   bool allow_insecure = false;
   // Verifiers serve InspectService.
   bool inspect = false;
+  // See coordinator --help; absent: its default.
+  std::optional<std::string> per_request_spec_decode_metrics;
 };
 
 // Which programs to run.

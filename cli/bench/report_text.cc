@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "cli/bench/report.h"
 #include "cli/table.h"
+#include "common/text/printable.h"
 
 namespace specwire::cli::bench {
 namespace {
@@ -47,11 +48,15 @@ std::string HeadText(const Report& report,
                       options.temperature,
                       options.ignore_eos ? ", EOS ignored" : "");
   if (!report.model.empty()) {
-    absl::StrAppend(
-        &text, "model ", report.model, " ", report.model_digest.substr(0, 12));
+    absl::StrAppend(&text,
+                    "model ",
+                    Printable(report.model),
+                    " ",
+                    Printable(report.model_digest.substr(0, 12)));
     for (const auto& [_, figures] : report.modes) {
       if (!figures.speculation.drafter().empty()) {
-        absl::StrAppend(&text, ", drafter ", figures.speculation.drafter());
+        absl::StrAppend(
+            &text, ", drafter ", Printable(figures.speculation.drafter()));
       }
     }
     absl::StrAppend(&text, "\n");
@@ -135,7 +140,7 @@ std::string CategoriesText(const Report& report) {
                                  "SPEED-UP"}};
   for (const Report::Category& category : report.categories) {
     for (const auto& [mode, figures] : category.modes) {
-      rows.push_back({category.name,
+      rows.push_back({Printable(category.name),
                       std::string(ModeName(mode)),
                       absl::StrCat(figures.num_completed),
                       Number(figures.stream_tokens_per_second()),
@@ -243,7 +248,7 @@ std::string FailuresText(const Report& report) {
           code,
           failure.latency_ms.p50,
           failure.latency_ms.p99,
-          failure.message);
+          ErrorLine(failure.message));
     }
   }
   return text;

@@ -182,5 +182,21 @@ TEST(CompletionTest, DumpsMalformedText) {
   EXPECT_EQ(DumpJson(Json("a\xff")), "\"a\xef\xbf\xbd\"");
 }
 
+TEST(CompletionTest, DumpsNothingThatSteersATerminal) {
+  const Json json = Json("a\033\x7f\xc2\x9b\xe2\x80\xae\xc3\xa9");
+  const std::string line = DumpJson(json);
+  EXPECT_EQ(line, "\"a\\u001b\\u007f\\u009b\\u202e\xc3\xa9\"");
+  EXPECT_EQ(Json::parse(line), json);
+}
+
+TEST(CompletionTest, AFigureShowsTheDraftersNameAndDoesNotObeyIt) {
+  Completion completion = MakeCompletion();
+  completion.choices[0].finished.mutable_speculation()->set_drafter(
+      "\033]0;mine\a\xe2\x80\xae");
+  const std::string text =
+      FiguresText(completion.started, completion.choices[0]);
+  EXPECT_THAT(text, HasSubstr("drafter \\x1b]0;mine\\x07\\u202e: "));
+}
+
 }  // namespace
 }  // namespace specwire::cli

@@ -18,7 +18,8 @@ v1::ScoreResponse MakeScore() {
   v1::ScoreResponse score;
   const float logprobs[] = {
       0, -std::log(8.0f), -std::numeric_limits<float>::infinity(), 0};
-  const char* const bytes[] = {"The", " caf\xc3\xa9", "\xc3", "\033[2J\"\n"};
+  const char* const bytes[] = {
+      "The", " caf\xc3\xa9", "\xc3", "\033[2J\"\n\xe2\x80\xae"};
   for (int i = 0; i < 4; ++i) {
     score.add_token_ids(10 + i);
     score.add_token_bytes(bytes[i]);
@@ -64,7 +65,7 @@ TEST(ScoreViewTest, TextHasALineForEachToken) {
                         "#######################>  \"\\xc3\"\n"));
   // No minus sign, and nothing that steers the terminal.
   EXPECT_THAT(text, HasSubstr("    1.000000    0.00  "));
-  EXPECT_THAT(text, HasSubstr("\"\\x1b[2J\\\"\\n\"\n"));
+  EXPECT_THAT(text, HasSubstr("\"\\x1b[2J\\\"\\n\\xe2\\x80\\xae\"\n"));
   EXPECT_THAT(text, HasSubstr("perplexity inf over 3 scored tokens\n"));
 }
 

@@ -77,7 +77,30 @@ TEST_F(TokenPrinterTest, KeepsControlCharactersFromTheTerminal) {
   TokenPrinter printer(file_, Marks::kNone, true);
   EXPECT_TRUE(printer.Print(Delta({"a\033[2J\tb\r\n\x7f"})));
   EXPECT_TRUE(printer.Finish(""));
-  EXPECT_EQ(Written(), "a\xef\xbf\xbd[2J\tb\xef\xbf\xbd\n\xef\xbf\xbd\n");
+  EXPECT_EQ(Written(), "a\\x1b[2J\tb\\r\n\\x7f\n");
+}
+
+TEST_F(TokenPrinterTest, KeepsControlsOfSeveralBytesFromTheTerminalToo) {
+  TokenPrinter printer(file_, Marks::kBrackets, true);
+  v1::GenerateDelta delta = Delta({"a",
+                                   "+\xc2\x9b"
+                                   "31m",
+                                   "\xe2\x80\xae\xc3\xa9"});
+  // Whatever is said of where tokens end, no character is torn apart.
+  delta.set_text_ends(0, 2);
+  EXPECT_TRUE(printer.Print(delta));
+  EXPECT_TRUE(printer.PrintPlain("\033]0;title\a"));
+  EXPECT_TRUE(printer.Finish("\xe2\x80\xa8"));
+  EXPECT_EQ(Written(),
+            "a\\u009b[31m]\\u202e\xc3\xa9\\x1b]0;title\\x07\\u2028\n");
+}
+
+TEST_F(TokenPrinterTest, BytesAreUnchangedWhereThereIsNoTerminal) {
+  TokenPrinter printer(file_, Marks::kNone, false);
+  EXPECT_TRUE(
+      printer.Print(Delta({"a\033[2J\r\x7f", "+\xc2\x9b\xe2\x80\xae"})));
+  EXPECT_TRUE(printer.Finish(""));
+  EXPECT_EQ(Written(), "a\033[2J\r\x7f\xc2\x9b\xe2\x80\xae\n");
 }
 
 TEST_F(TokenPrinterTest, TellsThatTheOutputIsGone) {

@@ -27,6 +27,7 @@ v1::Node* AddNode(Reading* reading,
   node->mutable_load()->set_num_waiting(2);
   node->mutable_load()->set_kv_blocks_used(25);
   node->mutable_load()->set_kv_blocks_total(100);
+  node->mutable_load()->set_kv_blocks_cached(60);
   return node;
 }
 
@@ -114,10 +115,11 @@ TEST(TopViewTest, ARestartedCoordinatorCountsAnew) {
 
 TEST(TopViewTest, ShowsNodesAndNoLoadOfThoseThatLeft) {
   const std::string text = Text(After(10), nullptr);
-  EXPECT_THAT(text,
-              HasSubstr("verifier-1  verifier  serving  7    2     25.0 %  "
-                        "smol"));
-  EXPECT_THAT(text, HasSubstr("gone     -    -     -"));
+  EXPECT_THAT(
+      text,
+      HasSubstr("verifier-1  verifier  serving  7    2     25.0 %  60.0 %  "
+                "smol"));
+  EXPECT_THAT(text, HasSubstr("gone     -    -     -       -       "));
   // Whatever is in a name is shown, not done.
   EXPECT_THAT(text, HasSubstr("old\\x1b[2J"));
   EXPECT_THAT(text, HasSubstr("left\\n"));

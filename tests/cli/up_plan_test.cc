@@ -54,6 +54,27 @@ TEST(UpPlanTest, StartsOneOfEachByDefault) {
   EXPECT_EQ(Value(plan->nodes[1], "--threads"), "absent");
 }
 
+TEST(UpPlanTest, HandsOnWhatTheModelIsCalledAndWhatRepliesTell) {
+  UpOptions options = Options();
+  absl::StatusOr<UpPlan> plan = MakeUpPlan(options, "/bin");
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(Value(plan->nodes[0], "--served_model_name"), "absent");
+  EXPECT_EQ(Value(plan->coordinator, "--per_request_spec_decode_metrics"),
+            "absent");
+  options.num_verifiers = 2;
+  options.served_model_name = "smol";
+  options.per_request_spec_decode_metrics = "detailed";
+  plan = MakeUpPlan(options, "/bin");
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  ASSERT_EQ(plan->nodes.size(), 3u);
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(Value(plan->nodes[i], "--served_model_name"), "smol");
+  }
+  EXPECT_EQ(Value(plan->nodes[2], "--served_model_name"), "absent");
+  EXPECT_EQ(Value(plan->coordinator, "--per_request_spec_decode_metrics"),
+            "detailed");
+}
+
 TEST(UpPlanTest, AllProcessesShareOneCertificate) {
   TestAuthority authority;
   UpOptions options = Options();

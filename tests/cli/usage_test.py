@@ -98,6 +98,30 @@ class UsageTest(unittest.TestCase):
             with self.subTest(arguments=arguments):
                 self.check_refused(*arguments, names=names)
 
+    def test_a_refused_value_is_shown_in_part_and_not_obeyed(self):
+        value = "\x1b]0;mine\x07" + "x" * 100_000
+        for program, arguments in [
+            ("specwire", ("up", "--drafter", value)),
+            ("specwire", ("generate", "--coordinator", value, "text")),
+            ("specwire", ("generate", "--logit_bias", value, "text")),
+            ("specwire", ("generate", "--prompt_ids", value)),
+            ("specwire", (value,)),
+            ("draft_node", ("--drafter", value)),
+            ("draft_node", ("--drafter", "ngram", "--coordinator", value)),
+            ("verifier_node", ("--engine", value)),
+            ("coordinator", ("--log_level", value)),
+            ("coordinator", (value,)),
+        ]:
+            with self.subTest(program=program, flags=arguments[:-1]):
+                done = subprocess.run(
+                    [BIN / program, *arguments], capture_output=True,
+                    stdin=subprocess.DEVNULL, timeout=60)
+                message = done.stderr.decode()
+                self.assertEqual(done.returncode, USAGE, message[:2000])
+                self.assertTrue(one_line(message), message[:2000])
+                self.assertTrue(message.strip().isprintable(), message[:2000])
+                self.assertLess(len(message), 2500)
+
     def test_text_that_is_not_utf8_is_bad_usage(self):
         self.check_refused("generate", b"\xff", names="UTF-8")
         self.check_refused("tokenize", "-", names="UTF-8", stdin=None,

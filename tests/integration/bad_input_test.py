@@ -2,10 +2,13 @@
 """Requests that are refused: each with its message and exit code, and the
 servers go on serving."""
 
+import os
+import pty
 import subprocess
 import unittest
 
-from process_cluster import BIN, FAILED, UpCluster, one_line, read_health
+from process_cluster import (BIN, FAILED, USAGE, UpCluster, one_line,
+                             read_health)
 
 CONTEXT = 256
 
@@ -210,6 +213,78 @@ class BadInputTest(unittest.TestCase):
         self.assertEqual(len(sizes), 2, done.stderr)
         # The first turn's prompt, its answer and the second message.
         self.assertGreater(sizes[1], sizes[0] + 5)
+
+    def test_chat_does_what_its_commands_say(self):
+        done = self.cluster.run(
+            "chat", "--temperature", 0, "--max_tokens", 5, "--ignore_eos",
+            stdin=None, input="/help\nthe\n/new\n/halp me\nthe\n//help\n/quit\nx")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        for told in ("/new", "/quit", "/halp is no command"):
+            self.assertIn(told, done.stderr)
+        sizes = [int(line.split()[0]) for line in done.stderr.splitlines()
+                 if "prompt tokens" in line]
+        self.assertEqual(len(sizes), 3, done.stderr)
+        self.assertEqual(sizes[1], sizes[0])
+        done = self.cluster.run("chat", stdin=None, input="/halp\n")
+        self.assertEqual(done.returncode, USAGE, done.stderr)
+
+    def test_log_probabilities_are_shown_as_text_too(self):
+        arguments = ("generate", "--temperature", 0, "--max_tokens", 4,
+                     "--ignore_eos", "--logprobs", 2, "--prompt_logprobs", 0,
+                     "the and")
+        told = self.cluster.json(*arguments, "--json")
+        done = self.cluster.run(*arguments)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        before, completion = done.stdout.split(
+            "log-probabilities of the completion\n")
+        prompt = before.split("log-probabilities of the prompt\n")[1]
+        rows = [line.split() for line in completion.splitlines()[1:]]
+        self.assertEqual([int(row[1]) for row in rows], told["token_ids"])
+        for row, entry in zip(rows, told["logprobs"]):
+            self.assertAlmostEqual(float(row[2]), entry["logprob"], 3)
+            self.assertIn(f"{entry['top'][1][0]} ", " ".join(row))
+        self.assertEqual(len(prompt.splitlines()) - 1,
+                         len(told["prompt_token_ids"]))
+
+    def test_text_does_not_steer_the_terminal_and_is_unchanged_elsewhere(self):
+        steering = "\x1b]0;mine\x07\x1b[2J\x9b31m\u202e"
+        arguments = [BIN / "specwire", "generate", "--coordinator",
+                     self.cluster.address, "--temperature", "0",
+                     "--max_tokens", "1", "--echo", "--marks", "none",
+                     f"a{steering}\tb"]
+        piped = subprocess.run(arguments, capture_output=True, timeout=60,
+                               stdin=subprocess.DEVNULL)
+        self.assertEqual(piped.returncode, 0, piped.stderr)
+        self.assertTrue(piped.stdout.startswith(f"a{steering}\tb".encode()),
+                        piped.stdout)
+        main, terminal = pty.openpty()
+        try:
+            done = subprocess.run(arguments, stdin=subprocess.DEVNULL,
+                                  stdout=terminal, stderr=subprocess.PIPE,
+                                  timeout=60)
+            shown = os.read(main, 65536).decode()
+        finally:
+            os.close(terminal)
+            os.close(main)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("\\x1b]0;mine\\x07\\x1b[2J\\u009b31m\\u202e", shown)
+        for character in steering:
+            if not character.isprintable():
+                self.assertNotIn(character, shown)
+
+    def test_errors_of_a_server_do_not_steer_the_terminal(self):
+        done = self.cluster.run("generate", "--model", "\x1b[2J\x9b\u202e",
+                                "the")
+        self.assertEqual(done.returncode, FAILED)
+        self.assertTrue(one_line(done.stderr), done.stderr)
+        self.assertTrue(done.stderr.strip().isprintable(), done.stderr)
+
+    def test_score_shows_candidates_where_asked(self):
+        done = self.cluster.run("score", "--top", 2, "the and the")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("candidates: ", done.stdout)
+        done = self.cluster.run("score", "the and the")
+        self.assertNotIn("candidates", done.stdout)
 
     def test_tokenize(self):
         ids = self.cluster.json("tokenize", "the and")["token_ids"]

@@ -169,7 +169,7 @@ class TopTest(unittest.TestCase):
             self.assertEqual(row.split()[5], "-", row)
             row = next(line for line in cluster.run("top").stdout.splitlines()
                        if line.startswith("draft-0"))
-            self.assertEqual(row.split()[3:6], ["-", "-", "-"], row)
+            self.assertEqual(row.split()[3:7], ["-"] * 4, row)
 
     def test_an_error_is_one_line(self):
         done = subprocess.run(
