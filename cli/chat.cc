@@ -9,7 +9,8 @@
 #include <optional>
 #include <string>
 
-#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "cli/chat_line.h"
 #include "cli/client.h"
 #include "cli/command.h"
 #include "cli/completion.h"
@@ -92,11 +93,7 @@ class ChatSession {
 
   int Run() {
     const bool is_terminal = isatty(STDIN_FILENO) == 1;
-    if (is_terminal) {
-      std::fprintf(stderr,
-                   "/exit or Ctrl-D ends, /reset forgets, Ctrl-C cancels a "
-                   "reply\n");
-    }
+    if (is_terminal) std::fputs(kChatGreeting, stderr);
     LineReader reader;
     for (;;) {
       if (is_terminal) {
@@ -109,21 +106,39 @@ class ChatSession {
         }
         return exit_code_;
       }
-      const absl::string_view text = absl::StripAsciiWhitespace(*line);
-      if (text == "/exit") {
-        return exit_code_;
-      }
-      if (text == "/reset") {
-        Reset();
-      } else if (!IsValidUtf8(text)) {
-        PrintError("the line is not UTF-8");
-      } else if (!text.empty() && !Answer(text)) {
-        return kExitFailed;
-      }
+      const ChatLine asked = ParseChatLine(*line);
+      if (asked.kind == ChatLine::Kind::kQuit) return exit_code_;
+      if (!Do(asked)) return kExitFailed;
     }
   }
 
  private:
+  // Returns false once the output is gone.
+  bool Do(const ChatLine& line) {
+    switch (line.kind) {
+      case ChatLine::Kind::kEmpty:
+      case ChatLine::Kind::kQuit:
+        return true;
+      case ChatLine::Kind::kHelp:
+        std::fputs(kChatHelp, stderr);
+        return true;
+      case ChatLine::Kind::kNew:
+        Reset();
+        return true;
+      case ChatLine::Kind::kUnknown:
+        PrintError(absl::StrCat(line.text,
+                                " is no command: /help lists them, and a "
+                                "second slash at the front sends the line"));
+        exit_code_ = kExitUsage;
+        return true;
+      case ChatLine::Kind::kMessage:
+        break;
+    }
+    if (IsValidUtf8(line.text)) return Answer(line.text);
+    PrintError("the line is not UTF-8");
+    return true;
+  }
+
   void Reset() {
     request_.mutable_chat()->clear_messages();
     if (!flags_.system.empty()) {
@@ -199,7 +214,9 @@ int RunChat(const ChatFlags& flags) {
 
 void AddChatCommand(CLI::App* app, Runner* runner) {
   CLI::App* command = app->add_subcommand(
-      "chat", "A conversation: one message a line, the history is kept");
+      "chat",
+      "A conversation: one message a line, the history is kept; /help lists "
+      "the commands");
   auto flags = std::make_shared<ChatFlags>();
   AddClientFlags(command, &flags->client);
   command->add_option("--system", flags->system, "Text of a system message");
