@@ -52,7 +52,11 @@ TEST(ScoreViewTest, JsonHasNumbersOnly) {
 }
 
 TEST(ScoreViewTest, TextHasALineForEachToken) {
-  const std::string text = ScoreText(MakeScore());
+  v1::ScoreResponse score = MakeScore();
+  for (v1::PositionLogprobs& entry : *score.mutable_logprobs()) {
+    entry.clear_top();
+  }
+  const std::string text = ScoreText(score);
   EXPECT_THAT(
       text,
       HasSubstr("       0       10           -       -                  "
@@ -67,6 +71,12 @@ TEST(ScoreViewTest, TextHasALineForEachToken) {
   EXPECT_THAT(text, HasSubstr("    1.000000    0.00  "));
   EXPECT_THAT(text, HasSubstr("\"\\x1b[2J\\\"\\n\\xe2\\x80\\xae\"\n"));
   EXPECT_THAT(text, HasSubstr("perplexity inf over 3 scored tokens\n"));
+}
+
+TEST(ScoreViewTest, TextHasCandidatesWhereAskedFor) {
+  const std::string text = ScoreText(MakeScore());
+  EXPECT_THAT(text, HasSubstr("   \"The\"\n"));
+  EXPECT_THAT(text, HasSubstr("\"\\xc3\"  candidates: 99 0.606531\n"));
 }
 
 TEST(ScoreViewTest, ReplyWithLogprobs) {
