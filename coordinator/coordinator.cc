@@ -15,6 +15,7 @@
 #include "common/rpc/credentials.h"
 #include "coordinator/access.h"
 #include "coordinator/http/console/console_routes.h"
+#include "coordinator/http/http_access.h"
 #include "coordinator/http/openai_routes.h"
 #include "google/protobuf/descriptor.h"
 #include "nlohmann/json.hpp"
@@ -162,7 +163,11 @@ absl::Status Coordinator::ListenHttp() {
             service));
   }
   // Nobody should type a key into a page that sends it in the clear.
-  if (http_backend_.access.safe) AddConsoleRoutes(http_.get());
+  if (http_backend_.access.safe) {
+    AddConsoleRoutes(http_.get(), [this](const HttpRequest& request) {
+      return DrainAccessName(DrainAccessOf(request, http_backend_.access));
+    });
+  }
   http_backend_.catalog = &catalog_;
   http_backend_.spec_decode_metrics = options_.per_request_spec_decode_metrics;
   AddOpenAiRoutes(http_.get(), &http_backend_);

@@ -48,20 +48,43 @@ bool IsOwnName(absl::string_view host) {
 
 absl::Status CheckOperator(const HttpRequest& request,
                            const HttpAccess& access) {
-  const auto& names = request.client->certificate_names();
-  if (std::find(names.begin(), names.end(), kOperatorCertificate) !=
-      names.end()) {
-    return absl::OkStatus();
+  switch (DrainAccessOf(request, access)) {
+    case DrainAccess::kYes:
+      return absl::OkStatus();
+    case DrainAccess::kWithKey:
+      return access.operator_keys->Check(request.Header("authorization"));
+    case DrainAccess::kNo:
+      break;
   }
-  if (access.operator_keys == nullptr) {
-    return absl::PermissionDeniedError(
-        "over HTTP this is for operators, and this coordinator knows none: "
-        "start it with --operator_keys FILE");
-  }
-  return access.operator_keys->Check(request.Header("authorization"));
+  return absl::PermissionDeniedError(
+      "over HTTP this is for operators, and this coordinator knows none: "
+      "start it with --operator_keys FILE");
 }
 
 }  // namespace
+
+DrainAccess DrainAccessOf(const HttpRequest& request,
+                          const HttpAccess& access) {
+  const auto& names = request.client->certificate_names();
+  if (std::find(names.begin(), names.end(), kOperatorCertificate) !=
+      names.end()) {
+    return DrainAccess::kYes;
+  }
+  return access.operator_keys == nullptr ? DrainAccess::kNo
+                                         : DrainAccess::kWithKey;
+}
+
+absl::string_view DrainAccessName(DrainAccess access) {
+  switch (access) {
+    case DrainAccess::kYes:
+      return "yes";
+    case DrainAccess::kWithKey:
+      return "key";
+    case DrainAccess::kNo:
+      break;
+  }
+  return "no";
+}
 
 absl::Status CheckHttpAccess(const HttpRequest& request,
                              absl::string_view method,

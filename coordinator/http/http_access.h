@@ -28,6 +28,21 @@ struct HttpAccess {
   const ApiKeys* operator_keys = nullptr;
 };
 
+// Who may drain nodes over HTTP.
+enum class DrainAccess {
+  // Nobody: the coordinator knows no operators' keys.
+  kNo,
+  // Who has an operator's key.
+  kWithKey,
+  // The client, which has an operator's certificate.
+  kYes,
+};
+
+// Whether the client of `request` may drain nodes, whatever key it sends.
+DrainAccess DrainAccessOf(const HttpRequest& request, const HttpAccess& access);
+// "no", "key", "yes".
+absl::string_view DrainAccessName(DrainAccess access);
+
 // Whether `request` may call a method, for example
 // "/specwire.v1.GenerationService/Generate". Rules are those of CheckAccess,
 // but what only tells of the cluster is for users too, and DrainNode needs an

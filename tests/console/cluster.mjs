@@ -4,7 +4,7 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { expectHarmless, forgive, page, visit } from "./harness.mjs";
+import { expectHarmless, forgive, page, visit, visitBare } from "./harness.mjs";
 
 const { CONSOLE_NODE, CONSOLE_OPERATOR_KEY } = process.env;
 
@@ -48,14 +48,60 @@ test("a key is asked for where the server wants one, and sent", async () => {
   forgive(/status of 401/);
 });
 
+test("cluster: bars of caches have a legend", async () => {
+  await visit("cluster");
+  await page.locator(".meter").first().waitFor();
+  const legend = await page.locator("#page-cluster .legend li").allTextContents();
+  assert.deepEqual(legend.map((text) => text.trim().split(/[ ,]/)[0]), ["in", "kept", "free"]);
+  // The marks of the legend are those of the bars.
+  const drawn = await page.evaluate(() => {
+    const look = (selector, pseudo) => getComputedStyle(document.querySelector(selector), pseudo);
+    return [
+      [look(".meter", "::after").backgroundColor, look(".key.used").backgroundColor],
+      [look(".meter", "::before").backgroundImage, look(".key.kept").backgroundImage],
+      [look(".meter").backgroundColor, look(".key.free").backgroundColor],
+    ];
+  });
+  for (const [bar, key] of drawn) assert.equal(key, bar);
+});
+
+test("cluster: nobody is offered to drain where nobody may", async () => {
+  await visitBare("cluster");
+  const button = page.locator("#nodes tr", { hasText: "verifier-0" }).getByRole("button", { name: /^Drain/ });
+  await button.waitFor();
+  await page.locator("#drain-why").waitFor();
+  assert.match(await page.locator("#drain-why").textContent(), /--operator_keys/);
+  assert.equal(await button.isDisabled(), true);
+  assert.equal(await button.getAttribute("aria-describedby"), "drain-why");
+});
+
+test("a key does not stay in the dialog, however it is closed", async () => {
+  await visit("cluster");
+  await page.click("#key-open");
+  await page.fill("#key-input", "secret");
+  await page.keyboard.press("Escape");
+  await page.waitForFunction(() => document.getElementById("key-input").value === "");
+  assert.equal(await page.locator("#key-dialog").isVisible(), false);
+  // What no header can carry is refused here.
+  await page.locator("#nodes tr", { hasText: CONSOLE_NODE }).getByRole("button", { name: /^Drain/ }).click();
+  await page.fill("#key-input", "schl\u00fcssel");
+  await page.click("#key-ok");
+  await page.locator("#key-error").waitFor();
+  assert.match(await page.locator("#key-error").textContent(), /ASCII/);
+});
+
 test("cluster: an operator drains a node", async () => {
   await visit("cluster");
   const row = page.locator("#nodes tr", { hasText: CONSOLE_NODE });
+  assert.equal(await page.locator("#drain-why").isVisible(), false);
   await row.getByRole("button", { name: /^Drain/ }).click();
-  await page.fill("#key-input", "wrong");
-  await page.click("#key-ok");
-  await page.locator("#key-error").waitFor();
-  assert.ok((await page.locator("#key-error").textContent()).length > 10);
+  const refused = [["", /Type the key of an operator/], ["wrong", /^Not drained: the coordinator knows no operator with this key/]];
+  for (const [key, why] of refused) {
+    await page.fill("#key-input", key);
+    await page.click("#key-ok");
+    await page.waitForFunction((pattern) => new RegExp(pattern).test(document.getElementById("key-error").textContent), why.source);
+    assert.equal(await page.locator("#key-error").isVisible(), true);
+  }
   await page.fill("#key-input", CONSOLE_OPERATOR_KEY);
   await page.click("#key-ok");
   await page.locator("#key-dialog").waitFor({ state: "hidden" });

@@ -2,6 +2,7 @@
 """The web console: its files as they are served, and its pages in a browser."""
 
 import hashlib
+import json
 import os
 import pathlib
 import re
@@ -12,7 +13,8 @@ import unittest
 import urllib.error
 import urllib.request
 
-from process_cluster import MODEL, PATIENCE_S, SOURCE, Program, UpCluster
+from process_cluster import (MODEL, PATIENCE_S, SOURCE, Cluster, Program,
+                             UpCluster)
 
 CONSOLE = SOURCE / "coordinator/http/console"
 TESTS = SOURCE / "tests/console"
@@ -39,6 +41,18 @@ def why_no_browser():
     if not (TESTS / "node_modules/playwright-core").is_dir():
         return "playwright-core is absent; scripts/setup.sh --tests fetches it"
     return None
+
+
+def start_bare(cluster):
+    """Has no operators, does not inspect, and generates slowly; returns the
+    coordinator's pid."""
+    coordinator = cluster.start_coordinator()
+    cluster.programs["verifier-0"] = Program(
+        "verifier_node", "--name", "verifier-0", "--coordinator",
+        cluster.address, "--listen", "127.0.0.1:0", "--engine", "synthetic",
+        "--allow_synthetic", "--synthetic_step_us", 20000)
+    cluster.wait_serving("verifier-0")
+    return coordinator.pid
 
 
 class ServedFilesTest(unittest.TestCase):
@@ -73,6 +87,12 @@ class ServedFilesTest(unittest.TestCase):
                 "connect-src 'self'; img-src 'self' data:; base-uri 'none'; "
                 "form-action 'none'; frame-ancestors 'none'")
             self.assertIsNone(headers["Access-Control-Allow-Origin"])
+
+    def test_the_page_is_told_whether_it_may_drain(self):
+        body, headers = fetch(self.http, "/console.json")
+        self.assertEqual(json.loads(body), {"drain": "no"})
+        self.assertEqual(headers["Content-Type"], "application/json")
+        self.assertEqual(headers["Cache-Control"], "no-store")
 
     def test_nothing_else_is_served(self):
         for path in ("/js/", "/js/../../../main.cc", "/console_routes.cc",
@@ -123,7 +143,8 @@ class BrowserTest(unittest.TestCase):
             with UpCluster("--inspect", "--drafter", "suffix", model=MODEL,
                            env={**os.environ,
                                 "SPECWIRE_OPERATOR_KEYS": keys.name}
-                           ) as cluster:
+                           ) as cluster, Cluster() as bare:
+                stoppable = start_bare(bare)
                 # A node whose name is an attack, to be drained later.
                 node = Program("draft_node", "--coordinator", cluster.address,
                                "--listen", "127.0.0.1:0", "--drafter", "ngram",
@@ -133,6 +154,8 @@ class BrowserTest(unittest.TestCase):
                         ["node", TESTS / "browser_test.mjs"], timeout=900,
                         env={**os.environ,
                              "CONSOLE_URL": f"http://{cluster.http}/",
+                             "CONSOLE_BARE_URL": f"http://{bare.http}/",
+                             "CONSOLE_BARE_PID": str(stoppable),
                              "CONSOLE_OPERATOR_KEY": OPERATOR_KEY,
                              "CONSOLE_NODE": HOSTILE_NAME,
                              "CONSOLE_CHROMIUM": CHROMIUM,

@@ -7,7 +7,7 @@ import assert from "node:assert/strict";
 import { createRequire } from "node:module";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
-import { REPEAT, finished, generate, open, page, visit } from "./harness.mjs";
+import { REPEAT, finished, forgive, generate, open, page, visit, visitBare } from "./harness.mjs";
 
 const { CONSOLE_PICTURES } = process.env;
 const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
@@ -40,6 +40,13 @@ for (const colorScheme of ["light", "dark"]) {
       await page.keyboard.press("ArrowRight");
       await page.locator("#token-panel .bars").waitFor();
       await look("play");
+      await generate({ prompt: "My name is Ann. Say hello to me.", maxTokens: 24, compare: width > 1000 });
+      await finished();
+      await page.fill("#reply", "And now in French,\nplease.");
+      await page.click("#reply-send");
+      await page.locator(".turn").nth(1).waitFor();
+      await finished();
+      await look("conversation");
       // From page to page by keyboard.
       await page.locator("#tab-play").focus();
       await page.keyboard.press("ArrowRight");
@@ -54,6 +61,20 @@ for (const colorScheme of ["light", "dark"]) {
       await look("explain");
       await page.click("#key-open");
       await expectNoSeriousFault("dialog");
+      await page.keyboard.press("Escape");
+      await visitBare("explain");
+      await page.locator("#explain-notice").waitFor();
+      await page.locator(".ppl input").first().waitFor();
+      await look("explain-off");
+      await page.click("#tab-cluster");
+      await page.locator("#drain-why").waitFor();
+      await page.locator("#nodes tr").first().waitFor();
+      await page.route("**/{api/*,health}", (route) => route.abort("connectionrefused"));
+      await page.locator("#connection").waitFor();
+      await look("silent");
+      await page.unroute("**/{api/*,health}");
+      await page.locator("#connection").waitFor({ state: "hidden" });
+      forgive(/status of 501|ERR_CONNECTION_REFUSED/);
     });
   }
 }

@@ -4,7 +4,7 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { forgive, page, visit } from "./harness.mjs";
+import { forgive, page, visit, visitBare } from "./harness.mjs";
 
 test("explain: attention of any layer and head", async () => {
   await visit("explain");
@@ -96,15 +96,55 @@ test("explain: rows of keys with and without a cache are counted", async () => {
   assert.deepEqual(totals.map((text) => text.replace(/\s/g, "")), ["330keyrows", "1350keyrows"]);
 });
 
-test("explain: a cluster that does not inspect says what to do, and scores all the same", async () => {
+test("explain: a cluster that does not inspect says so once, calmly, and scores all the same", async () => {
+  const asked = [];
+  page.on("request", (request) => {
+    if (request.url().includes("/api/Inspect")) asked.push(request.url());
+  });
+  await visitBare("explain");
+  await page.locator("#explain-notice").waitFor();
+  assert.match(await page.locator("#explain-notice").textContent(), /specwire up --inspect/);
+  for (const id of ["attention", "stages", "cache"]) {
+    assert.equal(await page.locator(`#${id}`).isVisible(), false, id);
+  }
+  await page.locator(".ppl input").first().waitFor();
+  assert.equal(await page.locator("#page-explain .error:visible").count(), 0);
+  assert.equal(asked.length, 1, asked.join());
+  for (const slider of await page.locator(".ppl input").all()) await slider.fill("0");
+  assert.equal(await page.locator("#perplexity-value").textContent(), "1.00");
+  forgive(/status of 501/);
+});
+
+test("explain: what was switched off comes when a verifier inspects", async () => {
   await page.route("**/api/Inspect*", (route) => route.fulfill({
     status: 501, json: { error: { message: "no verifier of \"x\" inspects; start one with --inspect" } },
   }));
   await visit("explain");
-  await page.locator("#attention .error").waitFor();
-  assert.match(await page.locator("#attention .error").textContent(), /--inspect/);
-  await page.locator(".ppl input").first().waitFor();
-  assert.equal(await page.locator("#attention .error").isVisible(), true);
-  assert.equal(await page.locator("#perplexity .error").isVisible(), false);
+  await page.locator("#explain-notice").waitFor();
+  await page.unroute("**/api/Inspect*");
+  await page.click("#explain-again");
+  await page.locator(".heat td").first().waitFor();
+  await page.locator("#stage-chart li").first().waitFor();
+  assert.equal(await page.locator("#explain-notice").isVisible(), false);
   forgive(/status of 501/);
+});
+
+test("explain: what concerns all cards is said once, a text's own fault at the text", async () => {
+  await page.route("**/api/{Inspect*,Score}", (route) => route.fulfill({
+    status: 503, json: { error: { message: "no verifier serves" } },
+  }));
+  await visit("explain");
+  await page.locator("#explain-error").waitFor();
+  assert.equal(await page.locator("#page-explain .error:visible").count(), 1);
+  await page.unroute("**/api/{Inspect*,Score}");
+  // Coming back asks again.
+  await page.click("#tab-play");
+  await page.click("#tab-explain");
+  await page.locator(".heat td").first().waitFor();
+  await page.locator(".ppl input").first().waitFor();
+  await page.locator("#explain-error").waitFor({ state: "hidden" });
+  await page.fill("#attention-text", "word ".repeat(300));
+  await page.locator("#attention .error").waitFor();
+  assert.equal(await page.locator("#page-explain .error:visible").count(), 1);
+  forgive(/status of (503|400)/);
 });

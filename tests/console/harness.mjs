@@ -8,7 +8,7 @@ import assert from "node:assert/strict";
 import { after, afterEach, before, beforeEach } from "node:test";
 import { chromium } from "playwright-core";
 
-const { CONSOLE_URL, CONSOLE_CHROMIUM } = process.env;
+const { CONSOLE_URL, CONSOLE_BARE_URL, CONSOLE_CHROMIUM } = process.env;
 // Nothing that works takes this long, on a machine that is busy.
 const PATIENCE_MS = 60000;
 
@@ -55,7 +55,7 @@ export async function open(options = {}) {
     await dialog.dismiss();
   });
   page.on("request", (request) => {
-    if (!request.url().startsWith(CONSOLE_URL) && !request.url().startsWith("data:")) {
+    if (![CONSOLE_URL, CONSOLE_BARE_URL, "data:"].some((own) => request.url().startsWith(own))) {
       faults.push(`asked ${request.url()}`);
     }
   });
@@ -67,6 +67,8 @@ export function forgive(pattern) {
 }
 
 export const visit = (name) => page.goto(`${CONSOLE_URL}#${name}`);
+/** The same of a cluster that has neither operators nor --inspect. */
+export const visitBare = (name) => page.goto(`${CONSOLE_BARE_URL}#${name}`);
 export const tokens = () => page.locator(".answer [role=option]");
 
 export async function generate({ prompt, maxTokens = 40, seed = "7", kind = "chat", compare = false }) {

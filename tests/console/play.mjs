@@ -64,7 +64,7 @@ test("play: stop ends the work for the request", async () => {
       observer.disconnect();
       document.getElementById("stop").click();
     });
-    observer.observe(document.getElementById("lanes"), { childList: true, subtree: true });
+    observer.observe(document.getElementById("turns"), { childList: true, subtree: true });
   });
   await generate({ ...REPEAT, maxTokens: 2000 });
   await page.getByText(/^Stopped after/).waitFor();

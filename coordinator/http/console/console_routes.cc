@@ -20,7 +20,9 @@ std::string ContentType(absl::string_view name) {
 
 }  // namespace
 
-void AddConsoleRoutes(HttpServer* server) {
+void AddConsoleRoutes(
+    HttpServer* server,
+    std::function<absl::string_view(const HttpRequest&)> drain_access) {
   for (const ConsoleFile& file : ConsoleFiles()) {
     HttpRoute route;
     route.path = file.name == kIndex ? "/" : absl::StrCat("/", file.name);
@@ -34,6 +36,18 @@ void AddConsoleRoutes(HttpServer* server) {
     };
     server->Handle(std::move(route));
   }
+  HttpRoute facts;
+  facts.path = "/console.json";
+  facts.handler = [drain_access =
+                       std::move(drain_access)](const HttpRequest& request) {
+    HttpResponse response;
+    response.content_type = "application/json";
+    response.body =
+        absl::StrCat("{\"drain\": \"", drain_access(request), "\"}");
+    response.headers.emplace_back("Cache-Control", "no-store");
+    return response;
+  };
+  server->Handle(std::move(facts));
 }
 
 }  // namespace specwire::coordinator

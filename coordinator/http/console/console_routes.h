@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <functional>
+
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "common/http/http_server.h"
@@ -19,7 +21,11 @@ absl::Span<const ConsoleFile> ConsoleFiles();
 
 // Adds GET / and the files that the page there needs. They are for everybody:
 // what they show comes from POST /api/METHOD. Not where keys may not travel
-// (HttpAccess::safe). REQUIRES: before Listen.
-void AddConsoleRoutes(HttpServer* server);
+// (HttpAccess::safe). GET /console.json tells the page what it cannot ask
+// otherwise: {"drain": WORD}, whether it may drain nodes, "no", "key" or "yes"
+// (DrainAccess). REQUIRES: before Listen.
+void AddConsoleRoutes(
+    HttpServer* server,
+    std::function<absl::string_view(const HttpRequest&)> drain_access);
 
 }  // namespace specwire::coordinator

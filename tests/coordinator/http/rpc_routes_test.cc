@@ -166,6 +166,7 @@ TEST_F(RpcAccessTest, UsersNeedAKeyAndOperatorsOneOfTheirs) {
   // Let in, and told that there is no such node.
   EXPECT_EQ(cluster.Post("/api/DrainNode", drain, Bearer("operator")).status,
             404);
+  EXPECT_EQ(cluster.Get("/console.json").json["drain"], "key");
   EXPECT_EQ(cluster.Get("/health").status, 200);
   EXPECT_EQ(cluster.Get("/metrics").status, 200);
 }
@@ -177,6 +178,7 @@ TEST_F(RpcAccessTest, NobodyDrainsWithoutAnOperatorsFile) {
   EXPECT_EQ(answer.status, 403);
   EXPECT_THAT(answer.json["error"]["message"].get<std::string>(),
               HasSubstr("--operator_keys"));
+  EXPECT_EQ(cluster.Get("/console.json").json["drain"], "no");
 }
 
 TEST_F(RpcAccessTest, WhereOthersReachItOnlyHealthAndMetricsAreServed) {
@@ -235,6 +237,14 @@ TEST_F(RpcAccessTest, WithTlsCertificatesCountAsOverGrpc) {
   // Let in, and told that it names no node.
   const TlsFiles op = authority.Issue(kOperatorCertificate, "operator");
   EXPECT_EQ(status(op, "/api/DrainNode"), 404);
+  const auto told = [&](const TlsFiles& files) {
+    httplib::SSLClient client("127.0.0.1", port, files.cert, files.key);
+    client.enable_server_certificate_verification(false);
+    const auto result = client.Get("/console.json");
+    return result ? result->body : "";
+  };
+  EXPECT_THAT(told(user), HasSubstr("\"no\""));
+  EXPECT_THAT(told(op), HasSubstr("\"yes\""));
 }
 
 TEST_F(RpcAccessTest, UnlessTheNetworkIsTrusted) {

@@ -2,6 +2,8 @@
 
 // Calls to the coordinator: POST /api/METHOD, requests and responses as JSON.
 
+import { heard } from "./connection.js";
+
 /** What a call failed with. */
 export class ApiError extends Error {
   constructor(status, message, code) {
@@ -26,7 +28,9 @@ export function onKeyWanted(listener) {
 
 async function request(method, body, { key, signal } = {}) {
   const headers = { "Content-Type": "application/json" };
-  const used = key ?? apiKey;
+  const used = (key ?? apiKey).trim();
+  // A header takes nothing else.
+  if (/[^\x21-\x7e]/.test(used)) throw new ApiError(0, "A key has no spaces and no letters beyond ASCII.");
   if (used) headers.Authorization = `Bearer ${used}`;
   let response;
   try {
@@ -38,6 +42,7 @@ async function request(method, body, { key, signal } = {}) {
     if (error.name === "AbortError") throw error;
     throw new ApiError(0, "The coordinator cannot be reached. Is it running?");
   }
+  heard();
   if (response.ok) return response;
   const error = await errorOf(response);
   if (key === undefined && error.status === 401) {
@@ -64,14 +69,30 @@ export async function call(method, body = {}, options = {}) {
   return (await request(method, body, options)).json();
 }
 
+/** Facts of the coordinator that no method tells: console.json. */
+export async function facts() {
+  const response = await fetch("console.json", { cache: "no-store", credentials: "omit" });
+  return response.json();
+}
+
+async function readOn(reader) {
+  try {
+    return await reader.read();
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new ApiError(0, "The connection to the coordinator broke off.");
+  }
+}
+
 /** Server-sent events: `onMessage` gets each response of a stream. */
 export async function stream(method, body, onMessage, options = {}) {
   const response = await request(method, body, options);
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
   for (;;) {
-    const { done, value } = await reader.read();
+    const { done, value } = await readOn(reader);
     if (done) break;
+    heard();
     rest += value;
     const events = rest.split("\n\n");
     rest = events.pop();

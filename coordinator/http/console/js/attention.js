@@ -114,6 +114,6 @@ export function startAttention(node, report) {
       ", looks most at ", tokenChip(texts[most]), ` (${percent(last[most])}).`);
   }
 
-  return { show: () => { if (response === null) load(); } };
+  return { show: (again) => { if (again || response === null) load(); } };
 }
 

@@ -2,7 +2,7 @@
 
 // Cluster: nodes, load and acceptance, read once a second while it is shown.
 
-import { call } from "./api.js";
+import { call, facts } from "./api.js";
 import { announce, byId, el, svg, vars } from "./dom.js";
 import { askForKey } from "./key_dialog.js";
 import { count, percent, visible } from "./text.js";
@@ -11,6 +11,8 @@ const PERIOD_MS = 1000;
 // Rates are over so many readings; the sparkline has more.
 const WINDOW = 5;
 const KEPT = 60;
+// A question that is given up.
+const LIMIT_MS = 10000;
 
 const STATES = {
   SERVING: ["✓", "good"], JOINING: ["…", "wait"], SUSPECT: ["!", "bad"],
@@ -22,20 +24,41 @@ export function startCluster() {
   let shown = false;
   let samples = [];
   const rows = new Map();
+  // "no", "key" or "yes": whether nodes can be drained from here.
+  let drains = "key";
+
+  async function loadFacts() {
+    try {
+      drains = (await facts()).drain;
+    } catch {
+      // The coordinator does not answer; main.js asks for a new start.
+      return;
+    }
+    byId("drain-why").hidden = drains !== "no";
+    for (const { button } of rows.values()) showDrain(button);
+  }
+
+  function showDrain(button) {
+    button.disabled = drains === "no";
+    if (button.disabled) button.setAttribute("aria-describedby", "drain-why");
+    else button.removeAttribute("aria-describedby");
+  }
 
   async function tick() {
     clearTimeout(timer);
     if (!shown) return;
     try {
-      const [nodes, stats] = await Promise.all([call("ListNodes"), call("GetStats")]);
+      const signal = AbortSignal.timeout(LIMIT_MS);
+      const [nodes, stats] = await Promise.all([call("ListNodes", {}, { signal }), call("GetStats", {}, { signal })]);
       byId("cluster-error").hidden = true;
       addSample(stats);
       showTiles(stats);
       showNodes(nodes.nodes ?? []);
       showPairs(stats.pairs ?? []);
     } catch (error) {
+      // That nobody answers is said on every page.
       byId("cluster-error").textContent = error.message;
-      byId("cluster-error").hidden = false;
+      byId("cluster-error").hidden = error.status === 0;
     }
     if (shown) timer = setTimeout(tick, PERIOD_MS);
   }
@@ -126,6 +149,7 @@ export function startCluster() {
     const button = el("button", {
       type: "button", class: "ghost small", "aria-label": `Drain ${name}`, onclick: () => drain(node),
     }, "Drain");
+    showDrain(button);
     return { cells, button, tr: el("tr", null, ...Object.values(cells), el("td", null, button)) };
   }
 
@@ -185,11 +209,18 @@ export function startCluster() {
     const name = visible(node.registration?.name ?? node.nodeId);
     askForKey({
       title: `Drain ${name}?`,
-      text: "It takes no new work, lets go of what it has, and ends. Draining needs an operator’s key; it is sent once and not kept.",
+      text: drains === "yes"
+        ? "It takes no new work, lets go of what it has, and ends. Your certificate is an operator’s: leave the key empty."
+        : "It takes no new work, lets go of what it has, and ends. Draining needs an operator’s key; it is sent once and not kept.",
       label: "Operator key",
       ok: "Drain",
       use: async (key) => {
-        await call("DrainNode", { node: node.nodeId }, { key });
+        if (key === "" && drains !== "yes") throw new Error("Type the key of an operator: without one the coordinator refuses.");
+        try {
+          await call("DrainNode", { node: node.nodeId }, { key });
+        } catch (error) {
+          throw new Error(`Not drained: ${error.status === 401 ? "the coordinator knows no operator with this key." : error.message}`);
+        }
         announce(`${name} is draining.`);
         tick();
       },
@@ -197,7 +228,7 @@ export function startCluster() {
   }
 
   return {
-    show() { shown = true; tick(); },
+    show() { shown = true; loadFacts(); tick(); },
     hide() { shown = false; clearTimeout(timer); },
   };
 }

@@ -7,8 +7,17 @@ import { decodeBytes } from "./text.js";
 
 const TRIES = 20;
 const WAIT_MS = 150;
+/** The status of an error that says that no verifier inspects. */
+export const UNIMPLEMENTED = 501;
 
 let queue = Promise.resolve();
+// What said that no verifier inspects: further calls fail with it unasked.
+let refusal = null;
+
+/** Has the cluster asked again whether a verifier inspects. */
+export function forgetRefusal() {
+  refusal = null;
+}
 
 async function callPatiently(method, body) {
   for (let i = 1; ; ++i) {
@@ -24,8 +33,13 @@ async function callPatiently(method, body) {
 
 /** This page's calls wait for each other; the verifier need not refuse them. */
 export function inspect(method, body) {
-  const result = queue.then(() => callPatiently(method, body));
-  queue = result.catch(() => {});
+  const result = queue.then(() => {
+    if (refusal !== null) throw refusal;
+    return callPatiently(method, body);
+  });
+  queue = result.catch((error) => {
+    if (error.status === UNIMPLEMENTED) refusal = error;
+  });
   return result;
 }
 

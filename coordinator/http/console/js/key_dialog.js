@@ -7,7 +7,6 @@ import { byId } from "./dom.js";
 let use = null;
 
 function close() {
-  byId("key-input").value = "";
   byId("key-dialog").close();
 }
 
@@ -29,6 +28,8 @@ async function submit(event) {
 
 byId("key-form").addEventListener("submit", submit);
 byId("key-cancel").addEventListener("click", close);
+// However it was closed, Escape included.
+byId("key-dialog").addEventListener("close", () => { byId("key-input").value = ""; });
 
 /** `use` gets the key; if it throws, its message is shown and the user may try
  * again. One question at a time. */

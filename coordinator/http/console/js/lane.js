@@ -2,7 +2,8 @@
 
 // One answer: its tokens as they come, and the figures under it.
 
-import { stream } from "./api.js";
+import { ApiError, stream } from "./api.js";
+import { PATIENCE_MS, isSilent, secondsSince } from "./connection.js";
 import { el } from "./dom.js";
 import { bytesOf, count, decodeBytes, milliseconds, percent, sliceBytes, textNodes, visibleToken } from "./text.js";
 
@@ -11,6 +12,9 @@ const ORIGINS = {
   correction: "the target’s choice, where a draft token was rejected",
   target: "the target’s own token",
 };
+
+// Drafters that propose what earlier requests were answered.
+const REMEMBER = ["suffix", "hybrid", "local"];
 
 let lastLane = 0;
 
@@ -27,6 +31,9 @@ export class Lane {
     this.promptLength = 0;
     this.seed = "";
     this.elapsed = NaN;
+    // When something came last, and when tokens did.
+    this.heardAt = NaN;
+    this.tokensAt = NaN;
     this.chosen = -1;
     this.drawn = 0;
     this.build(title);
@@ -39,6 +46,7 @@ export class Lane {
       "aria-label": `${title}: tokens`, "aria-orientation": "horizontal",
     });
     this.status = el("p", { class: "lane-status" }, "Waiting for the first token …");
+    this.note = el("p", { class: "note", hidden: true });
     this.reading = el("p", { class: "sr", id: `${id}-text` });
     this.legend = this.speculative
       ? el("ul", { class: "legend", "aria-label": "Marks" },
@@ -46,7 +54,7 @@ export class Lane {
           el("span", { class: `tok ${kind}`, "aria-hidden": "true" }, "abc"), ` ${meaning}`)))
       : null;
     this.node = el("section", { class: "card lane", "aria-labelledby": id },
-      el("h2", { id }, title), this.text, this.reading, this.status, this.legend);
+      el("h2", { id }, title), this.text, this.reading, this.status, this.note, this.legend);
     this.text.addEventListener("keydown", (event) => this.onKey(event));
     this.text.addEventListener("focus", () => {
       if (this.chosen < 0 && this.tokens.length > 0) this.choose(0);
@@ -62,19 +70,50 @@ export class Lane {
   /** Resolves when the answer is complete. */
   async run(request, signal) {
     const start = performance.now();
+    this.heardAt = start;
+    this.tokensAt = start;
+    const watch = setInterval(() => this.showWait(), 500);
     try {
       await stream("Generate", request, (message) => this.onMessage(message), { signal });
+      if (!this.finished) throw new ApiError(0, "The coordinator ended the stream before the answer ended.");
     } catch (error) {
-      this.status.textContent = error.name === "AbortError"
-        ? `Stopped after ${count(this.tokens.length)} tokens.` : "Failed.";
+      const soFar = `after ${count(this.tokens.length)} tokens`;
+      this.status.textContent = error.name === "AbortError" ? `Stopped ${soFar}.` : `Failed ${soFar}.`;
       throw error;
     } finally {
+      clearInterval(watch);
+      this.status.classList.remove("stalled");
       this.elapsed = performance.now() - start;
       this.reading.textContent = this.tokens.map((token) => token.text).join("");
     }
   }
 
+  /** Says how long nothing has come, and whether anybody is at work. */
+  showWait() {
+    const now = performance.now();
+    if (now - this.tokensAt < PATIENCE_MS) return;
+    const stalled = isSilent() || (this.seed !== "" && now - this.heardAt >= PATIENCE_MS);
+    this.status.classList.toggle("stalled", stalled);
+    const soFar = `${count(this.tokens.length)} tokens`;
+    this.status.textContent = stalled
+      ? `${soFar}, then no answer since ${secondsSince(this.heardAt)} s: the stream has stalled.`
+      : `${soFar}, no further one since ${secondsSince(this.tokensAt)} s; the cluster is at it …`;
+  }
+
+  /** Those of the drafters that proposed something here which remember answers. */
+  rememberingDrafters() {
+    const names = new Set([...this.proposals.values()].flat().map((proposal) => proposal.drafter));
+    return REMEMBER.filter((name) => names.has(name));
+  }
+
+  /** Says something of the figures. */
+  setNote(text) {
+    this.note.textContent = text;
+    this.note.hidden = text === "";
+  }
+
   onMessage({ started, delta, finished }) {
+    this.heardAt = performance.now();
     if (started) {
       this.promptLength = (started.promptTokenIds ?? []).length;
       this.seed = started.sampling?.seed ?? "0";
@@ -98,6 +137,8 @@ export class Lane {
       });
       begin = end;
     });
+    this.tokensAt = performance.now();
+    this.status.classList.remove("stalled");
     this.status.textContent = `${count(this.tokens.length)} tokens …`;
     this.scheduleProgress();
   }

@@ -4,6 +4,7 @@
 
 import { onKeyWanted, setApiKey } from "./api.js";
 import { startCluster } from "./cluster.js";
+import { watchConnection } from "./connection.js";
 import { byId } from "./dom.js";
 import { startExplain } from "./explain.js";
 import { askForKey } from "./key_dialog.js";
@@ -39,6 +40,12 @@ function onTabKey(event) {
   show(PAGES[to], true);
 }
 
+/** What the page shows is asked for anew. */
+function refresh() {
+  const chosen = PAGES.find((page) => !byId(`page-${page}`).hidden);
+  pages[chosen].show?.();
+}
+
 function askForApiKey(message) {
   askForKey({
     title: "API key",
@@ -47,8 +54,7 @@ function askForApiKey(message) {
     ok: "Use key",
     use: async (key) => {
       setApiKey(key);
-      const chosen = PAGES.find((page) => !byId(`page-${page}`).hidden);
-      pages[chosen].show?.();
+      refresh();
     },
   });
 }
@@ -64,3 +70,4 @@ byId("key-open").addEventListener("click", () => askForApiKey());
 onKeyWanted((error) => askForApiKey(error.message));
 const asked = location.hash.slice(1);
 show(PAGES.includes(asked) ? asked : "play", false);
+watchConnection(refresh);

@@ -83,9 +83,10 @@ export function startPerplexity(node, report) {
     const scored = logprobs.filter((logprob) => logprob !== null);
     const mean = -scored.reduce((a, b) => a + b, 0) / scored.length;
     const value = Math.exp(mean);
-    big.textContent = Number.isFinite(value) ? value.toFixed(2) : "∞";
-    formula.textContent = `exp(${mean.toFixed(3)}), over ${scored.length} tokens; the model itself: ${measured.toFixed(2)}`;
+    const fixed = (x, digits) => (Number.isFinite(x) ? x.toFixed(digits) : "∞");
+    big.textContent = fixed(value, 2);
+    formula.textContent = `exp(${fixed(mean, 3)}), over ${scored.length} tokens; the model itself: ${fixed(measured, 2)}`;
   }
 
-  return { show: () => { if (Number.isNaN(measured)) load(); } };
+  return { show: (again) => { if (again || Number.isNaN(measured)) load(); } };
 }

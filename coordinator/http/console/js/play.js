@@ -1,111 +1,152 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Play: a prompt, the answer with each token's origin, and how it came about.
+// Play: a prompt, the answer with each token's origin, and how it came about; a
+// chat goes on for as long as one likes.
 
-import { call } from "./api.js";
-import { announce, byId, el, slider } from "./dom.js";
+import { Conversation } from "./conversation.js";
+import { announce, byId, el } from "./dom.js";
 import { Lane } from "./lane.js";
 import { showPositions } from "./positions.js";
+import { Settings } from "./settings.js";
 import { count, milliseconds } from "./text.js";
 import { showTimeline } from "./timeline.js";
 import { TokenPanel } from "./token_panel.js";
 
-const SETTINGS = [
-  { id: "temperature", field: "temperature", label: "Temperature", min: 0, max: 2, step: 0.05, value: 0, hint: "0 always takes the likeliest token." },
-  { id: "top-k", field: "topK", label: "top_k", min: 0, max: 100, step: 1, value: 0, hint: "0 is off.", format: (x) => (x === 0 ? "off" : String(x)) },
-  { id: "top-p", field: "topP", label: "top_p", min: 0.05, max: 1, step: 0.05, value: 1 },
-  { id: "min-p", field: "minP", label: "min_p", min: 0, max: 1, step: 0.01, value: 0 },
-  { id: "repetition", field: "repetitionPenalty", label: "Repetition penalty", min: 0.5, max: 2, step: 0.05, value: 1 },
-  { id: "frequency", field: "frequencyPenalty", label: "Frequency penalty", min: -2, max: 2, step: 0.1, value: 0 },
-  { id: "presence", field: "presencePenalty", label: "Presence penalty", min: -2, max: 2, step: 0.1, value: 0 },
-];
+const ALONE = [{ title: "Answer", speculative: true }];
+const COMPARED = [{ title: "Speculative", speculative: true }, { title: "Plain", speculative: false }];
 
-export function startPlay() {
-  const sliders = SETTINGS.map((setting) => {
-    const made = slider(setting);
-    byId("play-sliders").append(made.node);
-    return { ...setting, made };
-  });
-  const drafts = slider({
-    id: "draft-tokens", label: "Draft tokens in a run", min: 0, max: 16, step: 1, value: 0,
-    hint: "0 lets the coordinator choose.", format: (x) => (x === 0 ? "auto" : String(x)),
-  });
-  byId("play-sliders").append(drafts.node);
-
-  const panel = new TokenPanel(byId("token-panel"));
-  let abort = null;
-
-  function requestOf(speculative, seed) {
-    const sampling = { seed: String(seed) };
-    for (const { field, made } of sliders) sampling[field] = made.value;
-    const speculation = { enabled: speculative };
-    if (speculative && drafts.value > 0) speculation.maxDraftTokens = drafts.value;
-    if (speculative && byId("drafter").value) speculation.drafter = byId("drafter").value;
-    const prompt = byId("prompt").value;
-    const chat = document.querySelector("input[name=kind]:checked").value === "chat";
-    return {
-      ...(chat ? { chat: { messages: [{ role: "user", content: prompt }] } } : { text: prompt }),
-      sampling,
-      stop: { maxTokens: Number(byId("max-tokens").value) },
-      speculation,
-      logprobs: 5,
-      trace: speculative,
-      skipSpecialTokens: false,
-    };
-  }
-
-  function fail(error) {
-    byId("play-error").textContent = error.message;
-    byId("play-error").hidden = false;
-  }
-
-  async function run(event) {
-    event.preventDefault();
-    if (abort !== null) return;
-    const seed = byId("seed").value === ""
-      ? crypto.getRandomValues(new Uint32Array(1))[0] >>> 1
-      : byId("seed").value;
-    const compare = byId("compare").checked;
-    const kinds = compare
-      ? [{ title: "Speculative", speculative: true }, { title: "Plain", speculative: false }]
-      : [{ title: "Answer", speculative: true }];
-    const lanes = kinds.map((kind) => new Lane({
-      ...kind, panel, onProgress: kind.speculative ? drawFigures : () => {},
-    }));
-    byId("lanes").replaceChildren(...lanes.map((lane) => lane.node));
-    byId("lanes").classList.toggle("two", compare);
-    panel.clear();
-    byId("play-error").hidden = true;
-    byId("verdict").hidden = true;
-    byId("figures").hidden = true;
-    abort = new AbortController();
-    byId("run").disabled = true;
-    byId("stop").disabled = false;
-    announce("Generating.");
-    try {
-      // One behind the other, so that neither takes the other's time.
-      for (const [i, lane] of lanes.entries()) {
-        await lane.run(requestOf(kinds[i].speculative, seed), abort.signal);
-      }
-      if (compare) judge(...lanes);
-      announce("The answer is complete.");
-    } catch (error) {
-      if (error.name !== "AbortError") fail(error);
-      announce(error.name === "AbortError" ? "Stopped." : "");
-    } finally {
-      abort = null;
-      byId("run").disabled = false;
-      byId("stop").disabled = true;
+class Play {
+  constructor() {
+    this.settings = new Settings();
+    this.panel = new TokenPanel(byId("token-panel"));
+    this.conversation = new Conversation(byId("turns"));
+    // Prompts that have run on this page outside of comparisons.
+    this.asked = new Set();
+    this.abort = null;
+    byId("play-form").addEventListener("submit", (event) => this.begin(event));
+    byId("reply-form").addEventListener("submit", (event) => this.reply(event));
+    byId("conversation-new").addEventListener("click", () => this.reset());
+    for (const id of ["stop", "reply-stop"]) {
+      byId(id).addEventListener("click", () => this.abort?.abort());
+    }
+    for (const id of ["prompt", "reply"]) {
+      byId(id).addEventListener("keydown", (event) => {
+        if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey)) return;
+        event.preventDefault();
+        event.target.form.requestSubmit();
+      });
     }
   }
 
-  function drawFigures(lane) {
+  async begin(event) {
+    event.preventDefault();
+    if (this.abort !== null) return;
+    this.clear();
+    const chat = this.settings.chat;
+    const done = await this.answer(byId("prompt").value, chat);
+    byId("reply-form").hidden = !(done && chat);
+  }
+
+  async reply(event) {
+    event.preventDefault();
+    const said = byId("reply").value;
+    if (this.abort !== null || said.trim() === "") return;
+    if (await this.answer(said, true)) byId("reply").value = "";
+  }
+
+  /** Takes everything away that earlier answers left. */
+  clear() {
+    this.conversation.clear();
+    this.panel.clear();
+    byId("reply").value = "";
+    for (const id of ["play-error", "verdict", "figures", "reply-form"]) byId(id).hidden = true;
+  }
+
+  reset() {
+    if (this.abort !== null) return;
+    this.clear();
+    announce("A new conversation.");
+    byId("prompt").focus();
+  }
+
+  setRunning(running) {
+    for (const id of ["run", "reply-send", "conversation-new"]) byId(id).disabled = running;
+    for (const id of ["stop", "reply-stop"]) byId(id).disabled = !running;
+  }
+
+  /** One turn. True if there is an answer now, a part of one if it was stopped. */
+  async answer(said, chat) {
+    const compare = byId("compare").checked;
+    const turn = this.conversation.turns.length + 1;
+    const lanes = (compare ? COMPARED : ALONE).map((kind) => new Lane({
+      ...kind,
+      title: turn > 1 ? `${kind.title} ${turn}` : kind.title,
+      panel: this.panel,
+      onProgress: kind.speculative ? (lane) => this.drawFigures(lane, turn) : () => {},
+    }));
+    byId("play-error").hidden = true;
+    byId("verdict").hidden = true;
+    this.abort = new AbortController();
+    this.setRunning(true);
+    announce("Generating.");
+    try {
+      const prompt = chat ? { chat: { messages: await this.conversation.messagesWith(said) } } : { text: said };
+      this.conversation.add(said, lanes);
+      await this.run(lanes, prompt, compare);
+      announce(`The answer is complete. ${lanes[0].note.textContent}`);
+      return true;
+    } catch (error) {
+      return this.explain(error, turn, lanes);
+    } finally {
+      this.abort = null;
+      this.setRunning(false);
+    }
+  }
+
+  async run(lanes, prompt, compare) {
+    const seed = this.settings.seed;
+    // One behind the other, so that neither takes the other's time.
+    for (const lane of lanes) {
+      const request = this.settings.requestOf(prompt, { speculative: lane.speculative, seed, fresh: compare });
+      await lane.run(request, this.abort.signal);
+    }
+    if (compare) this.judge(...lanes);
+    else this.noteMemory(lanes[0], JSON.stringify(prompt));
+  }
+
+  /** Says that an answer that was given before is drafted more easily. */
+  noteMemory(lane, prompt) {
+    const names = lane.rememberingDrafters();
+    if (this.asked.has(prompt) && names.length > 0) {
+      lane.setNote(`This prompt ran here before, and the drafter ${names.join(" and ")} keeps what was answered: `
+        + "acceptance and speed can be far better than for a new text. “Compare with plain decoding” starts without that memory.");
+    }
+    this.asked.add(prompt);
+  }
+
+  explain(error, turn, lanes) {
+    const stopped = error.name === "AbortError";
+    if (!stopped) {
+      byId("play-error").textContent = error.message;
+      byId("play-error").hidden = false;
+    }
+    announce(stopped ? "Stopped." : "");
+    if (lanes[0].tokens.length > 0) return true;
+    // A reply that was not taken can be sent again.
+    if (turn > 1 && this.conversation.turns.length === turn) this.conversation.dropLast();
+    return false;
+  }
+
+  drawFigures(lane, turn) {
     byId("figures").hidden = lane.passes.length === 0;
+    for (const node of document.querySelectorAll(".of-turn")) {
+      node.textContent = turn > 1 ? `of answer ${turn}` : "";
+    }
     showPositions(byId("positions"), lane.passes);
     showTimeline(byId("timeline"), lane);
   }
 
-  function judge(speculative, plain) {
+  judge(speculative, plain) {
     const a = speculative.tokens.map((token) => token.id);
     const b = plain.tokens.map((token) => token.id);
     const differs = a.findIndex((id, i) => id !== b[i]);
@@ -114,31 +155,19 @@ export function startPlay() {
     verdict.hidden = false;
     verdict.classList.toggle("bad", !equal);
     const speed = (lane) => lane.finished?.timings?.tokensPerSecond ?? 0;
+    const cached = (lane) => count(lane.finished?.usage?.cachedPromptTokens);
     const ratio = speed(plain) > 0 ? `: ${(speed(speculative) / speed(plain)).toFixed(2)} times the speed` : "";
     verdict.replaceChildren(
       el("strong", null, equal
         ? `✓ The same text: all ${count(a.length)} tokens are equal.`
         : `✗ The texts differ from token ${differs < 0 ? Math.min(a.length, b.length) : differs} on.`),
       ` Seed ${speculative.seed}. Speculative ${speed(speculative).toFixed(1)} tokens/s, plain ${speed(plain).toFixed(1)} tokens/s${ratio}.`,
-      ` The whole answers took ${milliseconds(speculative.elapsed)} and ${milliseconds(plain.elapsed)}; the second found ${count(plain.finished?.usage?.cachedPromptTokens)} of the prompt’s tokens in the cache.`);
+      ` The whole answers took ${milliseconds(speculative.elapsed)} and ${milliseconds(plain.elapsed)}.`,
+      ` Neither knew of earlier runs: no text to remember, and ${cached(speculative)} and ${cached(plain)} of the prompt’s tokens in the cache.`);
   }
+}
 
-  byId("play-form").addEventListener("submit", run);
-  byId("stop").addEventListener("click", () => abort?.abort());
-
-  async function loadDrafters() {
-    try {
-      const { nodes = [] } = await call("ListNodes");
-      const names = new Set(["local", ...nodes.map((node) => node.drafter).filter(Boolean)]);
-      const chosen = byId("drafter").value;
-      byId("drafter").replaceChildren(
-        el("option", { value: "" }, "any"),
-        ...[...names].map((name) => el("option", { value: name }, name)));
-      byId("drafter").value = names.has(chosen) ? chosen : "";
-    } catch {
-      // The list is a help only; generating will tell what is wrong.
-    }
-  }
-
-  return { show: loadDrafters };
+export function startPlay() {
+  const play = new Play();
+  return { show: () => play.settings.loadDrafters() };
 }

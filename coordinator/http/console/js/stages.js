@@ -102,5 +102,5 @@ export function startStages(node, report) {
       })));
   }
 
-  return { show: () => { if (stages.length === 0) load(); } };
+  return { show: (again) => { if (again || stages.length === 0) load(); } };
 }

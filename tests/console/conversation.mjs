@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// The page Play: conversations, and figures that earlier runs do not flatter.
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { REPEAT, finished, forgive, generate, page, tokens, visit } from "./harness.mjs";
+
+/** The bodies of the page's requests to generate, from now on. */
+function requests() {
+  const bodies = [];
+  page.on("request", (request) => {
+    if (request.url().endsWith("/api/Generate")) bodies.push(request.postDataJSON());
+  });
+  return bodies;
+}
+
+test("play: a chat goes on, and every turn keeps its marks", async () => {
+  await visit("play");
+  const bodies = requests();
+  await generate({ prompt: "My name is Ann. Say hello to me.", maxTokens: 30 });
+  await finished();
+  const first = await tokens().count();
+  await page.fill("#reply", "What is my name?");
+  await page.locator("#reply").focus();
+  await page.keyboard.press("Control+Enter");
+  await page.locator(".turn").nth(1).waitFor();
+  await finished();
+  const [{ chat: before }, { chat: after }] = bodies;
+  assert.equal(before.messages.length, 1);
+  assert.deepEqual(after.messages.map(({ role }) => role), ["user", "assistant", "user"]);
+  assert.equal(after.messages[2].content, "What is my name?");
+  // What was answered, without the token that ended it.
+  const shown = await page.locator(".lane .sr[id$=-text]").first().textContent();
+  assert.ok(after.messages[1].content.length > 3);
+  assert.equal(shown.replace(/<\|im_end\|>$/, ""), after.messages[1].content);
+  assert.equal(await page.inputValue("#reply"), "");
+  // Both turns show what was said, and know their tokens.
+  assert.deepEqual(await page.locator(".said-text").allTextContents(), ["My name is Ann. Say hello to me.", "What is my name?"]);
+  assert.equal(await page.locator(".said-text").first().isVisible(), true);
+  assert.equal(await page.locator(".turn").first().locator("[role=option]").count(), first);
+  await page.locator(".answer").first().focus();
+  await page.keyboard.press("Home");
+  assert.match(await page.locator("#token-panel h2").textContent(), /^Token 1 /);
+  await page.locator(".answer").nth(1).focus();
+  await page.keyboard.press("End");
+  const second = await page.locator(".turn").nth(1).locator("[role=option]").count();
+  assert.match(await page.locator("#token-panel h2").textContent(), new RegExp(`^Token ${second} `));
+  assert.match(await page.locator("#timeline-title").textContent(), /answer 2/);
+  await page.click("#conversation-new");
+  assert.equal(await page.locator(".turn").count(), 0);
+  assert.equal(await page.locator("#reply-form").isVisible(), false);
+  assert.equal(await page.evaluate(() => document.activeElement.id), "prompt");
+});
+
+test("play: a reply that is refused can be sent again; a raw text has none", async () => {
+  await visit("play");
+  await generate({ prompt: "Say one word.", maxTokens: 8 });
+  await finished();
+  await page.route("**/api/Generate", (route) => route.abort("connectionrefused"));
+  await page.fill("#reply", "Again.");
+  await page.click("#reply-send");
+  await page.locator("#play-error").waitFor();
+  await page.waitForFunction(() => !document.getElementById("run").disabled);
+  assert.equal(await page.inputValue("#reply"), "Again.");
+  assert.equal(await page.locator(".turn").count(), 1);
+  await page.unroute("**/api/Generate");
+  await page.click("#reply-send");
+  await page.locator(".turn").nth(1).waitFor();
+  await finished();
+  assert.equal(await page.locator("#play-error").isVisible(), false);
+  await generate({ ...REPEAT, maxTokens: 8 });
+  await finished();
+  assert.equal(await page.locator("#reply-form").isVisible(), false);
+  forgive(/ERR_CONNECTION_REFUSED/);
+});
+
+test("play: a prompt that ran before says that drafters remember", async () => {
+  await visit("play");
+  const bodies = requests();
+  const run = async (options) => {
+    await generate({ ...REPEAT, maxTokens: 60, ...options });
+    await finished();
+  };
+  await run({});
+  assert.equal(await page.locator(".note").isVisible(), false);
+  await run({ seed: "8" });
+  assert.match(await page.locator(".note").textContent(), /ran here before.*(local|suffix)/);
+  assert.match(await page.locator("#announcer").textContent(), /ran here before/);
+  // Not of another text.
+  await run({ prompt: `${REPEAT.prompt} five` });
+  assert.equal(await page.locator(".note").isVisible(), false);
+  // A comparison knows nothing of either, whatever its order.
+  await run({ compare: true });
+  assert.equal(await page.locator(".note:visible").count(), 0);
+  assert.match(await page.locator("#verdict").textContent(), /Neither knew of earlier runs.* 0 and 0 of the prompt’s tokens/);
+  const salts = bodies.map(({ cacheSalt }) => cacheSalt);
+  assert.deepEqual(salts.slice(0, 3), [undefined, undefined, undefined]);
+  assert.ok(salts[3] && salts[4] && salts[3] !== salts[4], salts.join());
+});
