@@ -16,6 +16,8 @@ namespace {
 // A closed connection, or one whose other side has said that it sends no more:
 // a client that hangs up looks no different.
 constexpr short kGone = POLLRDHUP | POLLHUP | POLLERR | POLLNVAL;
+// Of a process that had no descriptor left when the watch began.
+constexpr int kLookPeriodMs = 50;
 
 }  // namespace
 
@@ -94,7 +96,7 @@ void ClientWatch::Run() {
         numbers.push_back(number);
       }
     }
-    poll(fds.data(), fds.size(), -1);
+    poll(fds.data(), fds.size(), wake_fd_ >= 0 ? -1 : kLookPeriodMs);
     eventfd_t count = 0;
     if (fds[0].revents != 0) eventfd_read(wake_fd_, &count);
     MutexLock lock(&mutex_);

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/http/client_watch.h"
 
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <memory>
 
 #include "absl/synchronization/notification.h"
+#include "absl/time/time.h"
 #include "gtest/gtest.h"
 
 namespace specwire {
@@ -68,6 +71,26 @@ TEST_F(ClientWatchTest, TellsEverybodyAtTheStop) {
   std::atomic<bool> late = false;
   const auto after = watch_.Add(sockets_[0], [&] { late = true; });
   EXPECT_TRUE(late);
+}
+
+TEST(ClientWatchDescriptorTest, EndsAndWatchesWithoutADescriptorToWakeIt) {
+  int sockets[2] = {-1, -1};
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, sockets), 0);
+  rlimit before;
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit none = before;
+  none.rlim_cur = 0;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  auto watch = std::make_unique<ClientWatch>();
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  absl::Notification gone;
+  auto entry = watch->Add(sockets[0], [&] { gone.Notify(); });
+  close(sockets[1]);
+  EXPECT_TRUE(gone.WaitForNotificationWithTimeout(absl::Seconds(30)));
+  entry.reset();
+  // Its destructor used to wait for ever.
+  watch.reset();
+  close(sockets[0]);
 }
 
 }  // namespace
