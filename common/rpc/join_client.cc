@@ -317,9 +317,11 @@ void JoinClient::Stop() {
     stopped_ = true;
     links.swap(links_);
   }
-  // Links call names_, so they end first; what it still says is ignored.
+  // What names_ still says is ignored.
   for (const auto& [address, link] : links) link->Stop();
-  names_.reset();
+  // It may be at stopping links that it has just dropped, which call it: it
+  // must be there until that is done.
+  if (names_ != nullptr) names_->Stop();
 }
 
 }  // namespace specwire

@@ -103,7 +103,9 @@ void NameWatch::Start() {
   thread_ = std::thread([state = state_] { Run(state); });
 }
 
-NameWatch::~NameWatch() {
+NameWatch::~NameWatch() { Stop(); }
+
+void NameWatch::Stop() {
   bool left_behind = false;
   {
     MutexLock lock(&state_->mutex);

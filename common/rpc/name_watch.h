@@ -33,8 +33,8 @@ struct NameWatchOptions {
 // on a thread of its own, which is left behind if it hangs in a look-up.
 //
 // Thread safety: any thread.
-// Lifetime: when the destructor has returned no callback runs. It must not run
-// inside the callback.
+// Lifetime: when Stop() (or the destructor) has returned no callback runs. It
+// must not be called inside the callback, nor twice at a time.
 class NameWatch {
  public:
   // Gets all addresses of all names. Called on the thread.
@@ -43,6 +43,7 @@ class NameWatch {
   // Does nothing before Start(), which is called at most once.
   NameWatch(NameWatchOptions options, OnChange on_change);
   void Start();
+  void Stop();
   ~NameWatch();
   NameWatch(const NameWatch&) = delete;
   NameWatch& operator=(const NameWatch&) = delete;
