@@ -6,11 +6,14 @@
 #include <cstring>
 #include <utility>
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <openssl/err.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "absl/strings/str_cat.h"
 #include "common/http/tls_context.h"
 
 namespace specwire {
@@ -19,10 +22,22 @@ namespace {
 constexpr size_t kReadBytes = 16 << 10;
 constexpr absl::Duration kLingerTime = absl::Seconds(2);
 constexpr size_t kLingerBytes = 32 << 20;
+constexpr size_t kDrainBytes = 1 << 20;
 constexpr char kEmptyLine[] = "\r\n\r\n";
 constexpr size_t kEmptyLineBytes = sizeof(kEmptyLine) - 1;
 
 }  // namespace
+
+void DrainSocket(int fd) {
+  std::string scratch(kReadBytes, '\0');
+  size_t total = 0;
+  while (total < kDrainBytes) {
+    const ssize_t count =
+        recv(fd, scratch.data(), scratch.size(), MSG_DONTWAIT);
+    if (count <= 0) break;
+    total += static_cast<size_t>(count);
+  }
+}
 
 HttpConnection::HttpConnection(int fd, std::shared_ptr<SSL_CTX> context)
     : fd_(fd), context_(std::move(context)), ssl_(nullptr, &SSL_free) {
@@ -136,14 +151,39 @@ void HttpConnection::LimitReads(size_t bytes, absl::Duration limit) {
   over_limit_ = false;
 }
 
-void HttpConnection::KeepReads() {
-  keeping_ = true;
-  kept_.clear();
+HttpConnection::Head HttpConnection::ReadHead(size_t max_bytes,
+                                              absl::Duration limit,
+                                              std::string* head) {
+  LimitReads(max_bytes, limit);
+  head->clear();
+  // Up to where lines have been looked at.
+  size_t line = 0;
+  for (;;) {
+    if (buffer_start_ == buffer_.size() && !Fill()) return Head::kEnd;
+    const size_t before = head->size();
+    head->append(buffer_, buffer_start_, buffer_.size() - buffer_start_);
+    buffer_start_ = buffer_.size();
+    for (size_t end = head->find('\n', std::max(line, before));
+         end != std::string::npos;
+         end = head->find('\n', line)) {
+      const size_t length = end - line;
+      // An empty first line is no end: it has no request.
+      const bool empty =
+          line > 0 && (length == 0 || (length == 1 && (*head)[line] == '\r'));
+      line = end + 1;
+      if (!empty) continue;
+      if (line > max_bytes) return Head::kTooLong;
+      buffer_start_ -= head->size() - line;
+      head->resize(line);
+      return Head::kRead;
+    }
+    if (head->size() > max_bytes) return Head::kTooLong;
+  }
 }
 
-std::string HttpConnection::StopKeeping() {
-  keeping_ = false;
-  return std::exchange(kept_, {});
+void HttpConnection::Unread(const std::string& bytes) {
+  buffer_.replace(0, buffer_start_, bytes);
+  buffer_start_ = 0;
 }
 
 bool HttpConnection::Fill() {
@@ -169,7 +209,6 @@ ssize_t HttpConnection::read(char* data, size_t size) {
   std::memcpy(data, buffer_.data() + buffer_start_, count);
   buffer_start_ += count;
   bytes_left_ -= count;
-  if (keeping_) kept_.append(data, count);
   last_.append(data + (count - std::min(count, kEmptyLineBytes)),
                std::min(count, kEmptyLineBytes));
   if (last_.size() > kEmptyLineBytes) {
@@ -186,15 +225,43 @@ ssize_t HttpConnection::write(const char* data, size_t size) {
   const absl::Time deadline = clock_.Now() + write_timeout_;
   Direction direction = Direction::kWrite;
   ssize_t count = 0;
-  do {
-    count = TryWrite(data, size, &direction);
-  } while (count == -1 && Wait(direction, deadline));
+  count = TryWrite(data, size, &direction);
+  if (count == -1) {
+    write_waits_since_ = absl::ToUnixNanos(clock_.Now());
+    while (count == -1 && Wait(direction, deadline)) {
+      count = TryWrite(data, size, &direction);
+    }
+    write_waits_since_ = 0;
+  }
   if (count > 0) return count;
   broken_ = true;
   return -1;
 }
 
+absl::Duration HttpConnection::write_wait() const {
+  const int64_t since = write_waits_since_;
+  if (since == 0) return absl::ZeroDuration();
+  return clock_.Now() - absl::FromUnixNanos(since);
+}
+
+void HttpConnection::WriteNow(absl::string_view data) {
+  if (broken_) return;
+  Direction direction = Direction::kWrite;
+  TryWrite(data.data(), data.size(), &direction);
+}
+
 void HttpConnection::Hangup() { shutdown(fd_, SHUT_RDWR); }
+
+void HttpConnection::Evict() {
+  evicted_ = true;
+  shutdown(fd_, SHUT_RD);
+}
+
+void HttpConnection::Drain() {
+  shutdown(fd_, SHUT_WR);
+  broken_ = true;
+  DrainSocket(fd_);
+}
 
 void HttpConnection::Linger() {
   if (broken_) return;
@@ -214,6 +281,25 @@ void HttpConnection::Linger() {
   }
   // Nothing may be written any more.
   broken_ = true;
+}
+
+std::string HttpConnection::peer() const {
+  sockaddr_storage address{};
+  socklen_t size = sizeof(address);
+  auto* const any = reinterpret_cast<sockaddr*>(&address);
+  if (getpeername(fd_, any, &size) != 0) return "";
+  char text[INET6_ADDRSTRLEN] = "";
+  if (address.ss_family == AF_INET) {
+    const auto* const v4 = reinterpret_cast<const sockaddr_in*>(any);
+    inet_ntop(AF_INET, &v4->sin_addr, text, sizeof(text));
+    return absl::StrCat(text, ":", ntohs(v4->sin_port));
+  }
+  if (address.ss_family == AF_INET6) {
+    const auto* const v6 = reinterpret_cast<const sockaddr_in6*>(any);
+    inet_ntop(AF_INET6, &v6->sin6_addr, text, sizeof(text));
+    return absl::StrCat("[", text, "]:", ntohs(v6->sin6_port));
+  }
+  return "";
 }
 
 void HttpConnection::get_remote_ip_and_port(std::string& ip, int& port) const {

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -14,11 +16,16 @@
 
 namespace specwire {
 
+// Reads what has come to a socket, up to a bound, and throws it away: one that
+// is closed with unread data resets the connection, and the peer may lose what
+// it was told.
+void DrainSocket(int fd);
+
 // One connection, with or without TLS, as the HTTP library reads and writes it.
 // The library bounds neither how many bytes a request's head or a chunked body
 // has nor how long they take to come: this does.
 //
-// Thread safety: one thread; Hangup from any.
+// Thread safety: one thread; Hangup, Evict, evicted and write_wait from any.
 // Lifetime: closes the socket.
 class HttpConnection final : public httplib::Stream {
  public:
@@ -34,17 +41,29 @@ class HttpConnection final : public httplib::Stream {
   bool WaitForData(absl::Duration limit);
   // At most so many bytes, by then, are read from now on; what is beyond fails.
   void LimitReads(size_t bytes, absl::Duration limit);
-  // What is read from now on is kept, until StopKeeping hands it out.
-  void KeepReads();
-  std::string StopKeeping();
+  enum class Head { kRead, kTooLong, kEnd };
+  // Takes what comes up to an empty line and with it, at most so many bytes
+  // within the time.
+  Head ReadHead(size_t max_bytes, absl::Duration limit, std::string* head);
+  // Has `bytes` read before what comes.
+  void Unread(const std::string& bytes);
   // A read has failed because of the bytes.
   bool over_limit() const { return over_limit_; }
   // What was read last ends with an empty line.
   bool at_empty_line() const;
   // A peer that takes nothing for so long fails a write.
   void set_write_timeout(absl::Duration limit) { write_timeout_ = limit; }
+  // How long a write has been waiting for the peer to take something.
+  absl::Duration write_wait() const;
+  // Writes what fits at once.
+  void WriteNow(absl::string_view data);
   // Ends reads and writes, those that wait too.
   void Hangup();
+  // Ends reads, to make room for others; what is known by then may be told.
+  void Evict();
+  bool evicted() const { return evicted_; }
+  // Says that nothing more comes, and reads what is there already.
+  void Drain();
   // Says that nothing more comes, and reads what the peer still sends, for a
   // while: a socket that is closed with unread data resets the connection, and
   // the peer may lose the answer.
@@ -53,6 +72,8 @@ class HttpConnection final : public httplib::Stream {
   bool has_certificate() const { return has_certificate_; }
   const std::vector<std::string>& certificate_names() const { return names_; }
   int fd() const { return fd_; }
+  // ADDRESS:PORT of the other end; empty if it is not known.
+  std::string peer() const;
 
   bool is_readable() const override { return true; }
   bool is_writable() const override { return !broken_; }
@@ -88,13 +109,14 @@ class HttpConnection final : public httplib::Stream {
   size_t buffer_start_ = 0;
   // The latest bytes that were read.
   std::string last_;
-  bool keeping_ = false;
-  std::string kept_;
   size_t bytes_left_ = 0;
   absl::Time read_deadline_ = absl::InfinitePast();
   bool over_limit_ = false;
   absl::Duration write_timeout_ = absl::Seconds(5);
   bool broken_ = false;
+  std::atomic<bool> evicted_ = false;
+  // In nanoseconds; 0: none waits.
+  std::atomic<int64_t> write_waits_since_ = 0;
 };
 
 }  // namespace specwire

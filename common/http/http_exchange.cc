@@ -2,12 +2,16 @@
 #include "common/http/http_exchange.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
+
+#include <malloc.h>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "common/http/http_head.h"
 
@@ -18,6 +22,9 @@ constexpr size_t kMaxPathBytes = 2048;
 // Of a chunked body, beside its content: a chunk costs bytes of its own.
 constexpr size_t kChunkAllowance = 64 << 10;
 constexpr char kJson[] = "application/json";
+// What the handling of such a body leaves free goes back to the system: the
+// allocator keeps it, in many pieces, for threads that may never come again.
+constexpr size_t kLargeBodyBytes = 1 << 20;
 
 HttpRequest FromLibrary(const httplib::Request& request) {
   HttpRequest result;
@@ -27,7 +34,6 @@ HttpRequest FromLibrary(const httplib::Request& request) {
   for (const auto& [name, value] : request.headers) {
     result.headers[absl::AsciiStrToLower(name)] = value;
   }
-  result.body = request.body;
   return result;
 }
 
@@ -68,7 +74,54 @@ class SinkStream final : public HttpStream {
   bool ok_ = true;
 };
 
+HttpResponse TryAgain(absl::string_view message) {
+  HttpResponse busy = HttpError(503, message);
+  busy.headers.emplace_back("Retry-After", "1");
+  return busy;
+}
+
+// The headers without one that the library would act upon: parts of answers are
+// not offered, and who asks for one gets the whole (RFC 9110, section 14.2).
+std::string WithoutRange(absl::string_view head) {
+  std::vector<absl::string_view> lines = absl::StrSplit(head, '\n');
+  const auto is_range = [](absl::string_view line) {
+    return absl::StartsWithIgnoreCase(line, "range:");
+  };
+  lines.erase(std::remove_if(lines.begin(), lines.end(), is_range),
+              lines.end());
+  return absl::StrJoin(lines, "\n");
+}
+
+// Up to the second slash, with it: "/v1/" of "/v1/models". Empty if there is
+// none.
+absl::string_view FirstFolder(absl::string_view path) {
+  const size_t end = path.find('/', 1);
+  return end == absl::string_view::npos ? "" : path.substr(0, end + 1);
+}
+
 }  // namespace
+
+std::string RawAnswer(const HttpResponse& answer) {
+  std::string raw =
+      absl::StrCat("HTTP/1.1 ",
+                   answer.status,
+                   " ",
+                   answer.status == 431 ? "Request Header Fields Too Large"
+                                        : "Service Unavailable",
+                   "\r\nConnection: close\r\nContent-Type: ",
+                   answer.content_type,
+                   "\r\nContent-Length: ",
+                   answer.body.size(),
+                   "\r\n");
+  for (const auto& [name, value] : answer.headers) {
+    absl::StrAppend(&raw, name, ": ", value, "\r\n");
+  }
+  return absl::StrCat(raw, "\r\n", answer.body);
+}
+
+HttpResponse NoRoom() {
+  return TryAgain("the server has as many connections as it can");
+}
 
 HttpExchange::HttpExchange(HttpContext* context,
                            HttpConnection* connection,
@@ -92,13 +145,15 @@ HttpExchange::HttpExchange(HttpContext* context,
         if (!refusal_.has_value() && !ReadsOnly(request)) {
           return HandlerResponse::Unhandled;
         }
-        Answer(request, &response);
+        Answer(request, {}, &response);
         return HandlerResponse::Handled;
       });
   // The only pattern: routes are ours.
   Post(".*",
-       [this](const httplib::Request& request, httplib::Response& response) {
-         Answer(request, &response);
+       [this](const httplib::Request& request,
+              httplib::Response& response,
+              const httplib::ContentReader& reader) {
+         ReadAndAnswer(request, &response, reader);
        });
   set_expect_100_continue_handler(
       [this](const httplib::Request&, httplib::Response& response) {
@@ -128,9 +183,22 @@ bool HttpExchange::Next() {
   http_1_0_ = false;
   route_ = nullptr;
   refusal_.reset();
-  connection_->LimitReads(context_->options.max_head_bytes,
-                          context_->options.timeout);
-  connection_->KeepReads();
+  body_bytes_ = 0;
+  switch (connection_->ReadHead(
+      context_->options.max_head_bytes, context_->options.timeout, &head_)) {
+    case HttpConnection::Head::kEnd:
+      return false;
+    case HttpConnection::Head::kTooLong:
+      answered_ = true;
+      connection_->WriteNow(
+          RawAnswer(HttpError(431, "the headers are too long")));
+      return false;
+    case HttpConnection::Head::kRead:
+      break;
+  }
+  const std::string for_library = WithoutRange(head_);
+  connection_->Unread(for_library);
+  connection_->LimitReads(for_library.size(), context_->options.timeout);
   bool closed = false;
   const bool answered =
       process_request(*connection_,
@@ -138,6 +206,7 @@ bool HttpExchange::Next() {
                       closed,
                       [this](httplib::Request& request) { Begin(&request); });
   if (std::exchange(counted_slow_, false)) --context_->num_slow;
+  if (body_bytes_ >= kLargeBodyBytes) malloc_trim(0);
   // A head that was not understood may be anything.
   return answered && begun_ && !closed && !close_ &&
          svr_sock_ != INVALID_SOCKET;
@@ -150,8 +219,7 @@ void HttpExchange::Begin(httplib::Request* request) {
     refusal_ = HttpError(400, "the headers are malformed");
   }
   close_ = SaysClose(*request);
-  // Neither parts of answers nor compressed ones are offered.
-  request->ranges.clear();
+  // Compressed answers are not offered.
   request->headers.erase("Accept-Encoding");
   if (!refusal_.has_value()) route_ = FindRoute(*request);
   if (!refusal_.has_value()) refusal_ = CheckBody(*request);
@@ -173,7 +241,7 @@ void HttpExchange::Begin(httplib::Request* request) {
 }
 
 bool HttpExchange::TakeHeaders(httplib::Request* request) {
-  const auto headers = ParseHeaders(connection_->StopKeeping());
+  const auto headers = ParseHeaders(head_);
   request->headers.clear();
   if (!headers.has_value()) return false;
   for (const auto& [name, value] : *headers) {
@@ -211,10 +279,10 @@ const HttpRoute* HttpExchange::FindRoute(const httplib::Request& request) {
   }
   if (best != nullptr && (other.empty() || !best->prefix)) return best;
   if (other.empty()) {
-    refusal_ = HttpError(404, "there is nothing at this path");
+    refusal_ = HttpError(404, NothingAt(request.path));
     return nullptr;
   }
-  refusal_ = HttpError(405, absl::StrCat("this path takes ", other));
+  refusal_ = HttpError(405, absl::StrCat(request.path, " takes ", other));
   refusal_->headers.emplace_back("Allow", other == "GET" ? "GET, HEAD" : other);
   return nullptr;
 }
@@ -266,44 +334,103 @@ std::optional<HttpResponse> HttpExchange::CheckBody(
   return std::nullopt;
 }
 
+std::string HttpExchange::NothingAt(const std::string& path) const {
+  std::string message = absl::StrCat("there is nothing at ", path);
+  const absl::string_view folder = FirstFolder(path);
+  std::set<absl::string_view> near;
+  for (const HttpRoute& route : context_->routes) {
+    if (!folder.empty() && FirstFolder(route.path) == folder) {
+      near.insert(route.path);
+    }
+  }
+  if (!near.empty()) {
+    absl::StrAppend(&message, "; there are ", absl::StrJoin(near, ", "));
+  }
+  return message;
+}
+
+bool HttpExchange::TakePart(absl::string_view part, Body* body) {
+  const size_t before = std::max(body->bytes.size(), kSmallBodyBytes);
+  const size_t after =
+      std::max(body->bytes.size() + part.size(), kSmallBodyBytes);
+  // The library bounds chunked bodies by nothing.
+  body->too_long =
+      body->bytes.size() + part.size() > context_->options.max_body_bytes;
+  if (body->too_long) return false;
+  body->no_room = after > before && !body->lease.Grow(after - before);
+  if (body->no_room) return false;
+  body->bytes.append(part.data(), part.size());
+  return true;
+}
+
+HttpResponse HttpExchange::BodyError(const Body& body) const {
+  if (connection_->evicted()) return NoRoom();
+  if (body.no_room) {
+    return TryAgain(
+        absl::StrCat("the bodies of all requests together have ",
+                     context_->options.max_bodies_bytes,
+                     " bytes, which is the most that the server holds"));
+  }
+  if (body.too_long || connection_->over_limit()) {
+    return HttpError(413,
+                     absl::StrCat("the body has more than ",
+                                  context_->options.max_body_bytes,
+                                  " bytes"));
+  }
+  return HttpError(400, "the body cannot be read");
+}
+
+void HttpExchange::ReadAndAnswer(const httplib::Request& request,
+                                 httplib::Response* response,
+                                 const httplib::ContentReader& reader) {
+  Body body;
+  body.lease = context_->bodies.Open();
+  const bool read = reader([this, &body](const char* data, size_t size) {
+    return TakePart({data, size}, &body);
+  });
+  body_bytes_ = body.bytes.size();
+  if (!read) {
+    refusal_ = BodyError(body);
+  } else if (request.has_header("Transfer-Encoding") &&
+             !connection_->at_empty_line()) {
+    // The library takes what stands where a chunk should end for the end of
+    // all.
+    refusal_ = HttpError(400, "the body's chunks are malformed");
+  }
+  if (refusal_.has_value()) {
+    // What follows may be more of the body.
+    close_ = true;
+    SetHeader("Connection", "close", &response->headers);
+    body = Body();
+  }
+  Answer(request, std::move(body), response);
+}
+
 void HttpExchange::Answer(const httplib::Request& request,
+                          Body body,
                           httplib::Response* response) {
   if (on_answer_ != nullptr) on_answer_();
+  answered_ = true;
   if (refusal_.has_value()) {
     Fill(*std::exchange(refusal_, std::nullopt), response);
-    return;
-  }
-  // The library takes what stands where a chunk should end for the end of all.
-  if (request.has_header("Transfer-Encoding") &&
-      !connection_->at_empty_line()) {
-    Fill(HttpError(400, "the body's chunks are malformed"), response);
-    return;
-  }
-  // It bounds chunked bodies by nothing.
-  if (request.body.size() > context_->options.max_body_bytes) {
-    Fill(HttpError(413,
-                   absl::StrCat("the body has more than ",
-                                context_->options.max_body_bytes,
-                                " bytes")),
-         response);
     return;
   }
   if (route_->slow) {
     counted_slow_ = true;
     if (++context_->num_slow > context_->options.max_slow_requests) {
-      HttpResponse busy =
-          HttpError(503, "the server is answering as many requests as it can");
-      busy.headers.emplace_back("Retry-After", "1");
-      Fill(std::move(busy), response);
+      Fill(TryAgain("the server is answering as many requests as it can"),
+           response);
       return;
     }
   }
-  Fill(Handle(request), response);
+  Fill(Handle(request, std::move(body)), response);
 }
 
-HttpResponse HttpExchange::Handle(const httplib::Request& request) {
+HttpResponse HttpExchange::Handle(const httplib::Request& request, Body body) {
   HttpRequest ours = FromLibrary(request);
   ours.client = this;
+  ours.body = std::move(body.bytes);
+  ours.body_lease = std::move(body.lease);
   return route_->handler(ours);
 }
 
@@ -334,13 +461,11 @@ void HttpExchange::Fill(HttpResponse answer, httplib::Response* response) {
 }
 
 void HttpExchange::FillError(httplib::Response* response) {
+  answered_ = true;
   if (!response->body.empty()) return;
   close_ = true;
-  if (connection_->over_limit()) response->status = begun_ ? 413 : 431;
   const char* message = "the request cannot be read";
-  if (response->status == 413) message = "the body is too long";
   if (response->status == 414) message = "the path is too long";
-  if (response->status == 431) message = "the headers are too long";
   const HttpResponse error = HttpError(response->status, message);
   response->set_content(error.body, error.content_type);
 }

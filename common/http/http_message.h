@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "common/base/byte_budget.h"
 
 namespace specwire {
 
@@ -42,6 +43,8 @@ class HttpClient {
   virtual bool has_certificate() const = 0;
   // The certificate's DNS names.
   virtual const std::vector<std::string>& certificate_names() const = 0;
+  // ADDRESS:PORT of the connection's other end; empty if it is not known.
+  virtual std::string peer() const = 0;
 };
 
 struct HttpRequest {
@@ -53,8 +56,16 @@ struct HttpRequest {
   // Names in lower case; the last of a name counts.
   std::map<std::string, std::string> headers;
   std::string body;
+  // Of what the bodies of all requests may hold.
+  ByteBudget::Lease body_lease;
   // Never null.
   HttpClient* client = nullptr;
+
+  // Frees the body, for handlers that go on for long without it.
+  void DropBody() {
+    std::string().swap(body);
+    body_lease.Release();
+  }
 
   // The header's value, empty if there is none. `name` in lower case.
   std::string Header(const std::string& name) const {

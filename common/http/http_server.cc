@@ -25,22 +25,21 @@
 namespace specwire {
 namespace {
 
-// Connections that have been told to make room and are not gone yet.
-constexpr int kMostLeaving = 16;
+// Connections that have been told to make room and are not gone yet: so many
+// more threads than there are places.
+constexpr int kMostLeaving = 64;
 // Descriptors of the whole process, which has other sockets too: connections
 // are bounded by their own count long before.
 constexpr int kMaxDescriptors = 16 << 10;
-constexpr char kFull[] =
-    "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nConnection: "
-    "close\r\nContent-Length: 0\r\n\r\n";
+// Whoever has taken nothing of an answer for so long may be no more than slow,
+// but goes before others are turned away.
+constexpr absl::Duration kStalled = absl::Milliseconds(250);
 
 }  // namespace
 
 class HttpServer::Impl {
  public:
-  explicit Impl(HttpServerOptions options) {
-    context_.options = std::move(options);
-  }
+  explicit Impl(HttpServerOptions options) : context_(std::move(options)) {}
   ~Impl() { Stop(); }
 
   HttpContext* context() { return &context_; }
@@ -78,6 +77,7 @@ class HttpServer::Impl {
   std::unique_ptr<TlsContext> tls_;
   std::unique_ptr<Listener> listener_;
   const SteadyClock clock_;
+  const std::string full_ = RawAnswer(NoRoom());
 
   Mutex mutex_;
   CondVar changed_;
@@ -122,21 +122,32 @@ void HttpServer::Impl::Serve() {
 bool HttpServer::Impl::MakeRoom() {
   const int num = static_cast<int>(workers_.size());
   if (num < context_.options.max_connections) return true;
-  Worker* oldest = nullptr;
+  Worker* idle = nullptr;
+  Worker* stalled = nullptr;
+  absl::Duration longest = kStalled;
   int num_leaving = 0;
   for (Worker& worker : workers_) {
     num_leaving += worker.leaving ? 1 : 0;
-    if (worker.leaving || !worker.idle || worker.connection == nullptr) {
-      continue;
-    }
-    if (oldest == nullptr || worker.idle_since < oldest->idle_since) {
-      oldest = &worker;
+    if (worker.leaving || worker.connection == nullptr) continue;
+    const absl::Duration wait = worker.connection->write_wait();
+    if (worker.idle) {
+      if (idle == nullptr || worker.idle_since < idle->idle_since) {
+        idle = &worker;
+      }
+    } else if (wait >= longest) {
+      stalled = &worker;
+      longest = wait;
     }
   }
-  if (oldest == nullptr || num_leaving >= kMostLeaving) return false;
-  oldest->leaving = true;
-  oldest->connection->Hangup();
-  return true;
+  if (num_leaving >= kMostLeaving) return false;
+  if (idle != nullptr) {
+    idle->leaving = true;
+    idle->connection->Evict();
+  } else if (stalled != nullptr) {
+    stalled->leaving = true;
+    stalled->connection->Hangup();
+  }
+  return idle != nullptr || stalled != nullptr;
 }
 
 void HttpServer::Impl::OnConnection(int fd) {
@@ -145,7 +156,9 @@ void HttpServer::Impl::OnConnection(int fd) {
   if (stopping_ || !MakeRoom()) {
     if (tls_ == nullptr) {
       // The socket is new: there is room for so little.
-      send(fd, kFull, sizeof(kFull) - 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+      send(fd, full_.data(), full_.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+      shutdown(fd, SHUT_WR);
+      DrainSocket(fd);
     }
     close(fd);
     return;
@@ -200,7 +213,10 @@ void HttpServer::Impl::ServeConnection(Workers::iterator worker,
     MutexLock lock(&mutex_);
     if (stopping_) return;
   }
-  connection->Linger();
+  if (!connection->evicted()) return connection->Linger();
+  // Others wait for its place.
+  if (!worker->exchange->answered()) connection->WriteNow(full_);
+  connection->Drain();
 }
 
 void HttpServer::Impl::SetIdle(Workers::iterator worker, bool idle) {

@@ -18,8 +18,9 @@ struct HttpServerOptions {
   // HOST:PORT; port 0 takes a free one.
   std::string listen = "127.0.0.1:0";
   // Each has a thread. When there are so many, the one that has been waiting
-  // longest for its next request makes room; if all are being answered, a new
-  // one is told 503 and closed.
+  // longest for its next request makes room, or else the one that has taken
+  // nothing of its answer for longest; if all are being answered, a new one is
+  // told 503 and closed.
   int max_connections = 64;
   // Requests to slow routes at once, so that the others always have room; one
   // more is told 503.
@@ -34,13 +35,19 @@ struct HttpServerOptions {
   // Request line and headers together.
   size_t max_head_bytes = 16 << 10;
   size_t max_body_bytes = 8 << 20;
+  // What all bodies may hold together, save kSmallBodyBytes of each: a request
+  // that would need more is told 503.
+  size_t max_bodies_bytes = 128 << 20;
   // None: without TLS.
   TlsFiles tls = {};
 };
 
+// So much of a body counts for nothing: large ones do not keep small ones out.
+inline constexpr size_t kSmallBodyBytes = 64 << 10;
+
 // Requests of one method to one path.
 struct HttpRoute {
-  using Handler = std::function<HttpResponse(const HttpRequest&)>;
+  using Handler = std::function<HttpResponse(HttpRequest&)>;
 
   // "GET" (HEAD is answered too) or "POST", which takes application/json and
   // nothing else: no page of another site can send that unasked.

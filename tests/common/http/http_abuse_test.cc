@@ -3,10 +3,12 @@
 // Clients that are slow, rude or many.
 
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "common/http/http_server.h"
 #include "gmock/gmock.h"
@@ -72,7 +74,10 @@ TEST_F(HttpAbuseTest, EndlessHeadersAreRefused) {
   EXPECT_EQ(Status(absl::StrCat(
                 "GET /", std::string(9'000, 'x'), " HTTP/1.1\r\n\r\n")),
             "414");
-  EXPECT_EQ(Status(std::string(1'000'000, 'x')), "closed");
+  EXPECT_EQ(Status(std::string(1'000'000, 'x')), "431");
+  EXPECT_EQ(Status(absl::StrCat(
+                "GET /", std::string(1'000'000, 'x'), " HTTP/1.1\r\n\r\n")),
+            "431");
   ExpectAlive();
 }
 
@@ -261,6 +266,98 @@ TEST_F(HttpAbuseTest, TwoHundredConnectionsAreServedAndMakeRoom) {
   }
   for (const int fd : fds) close(fd);
   ExpectAlive();
+}
+
+TEST_F(HttpAbuseTest, WhoMakesRoomBeforeItIsAnsweredIsToldSo) {
+  HttpServerOptions options;
+  options.max_connections = 1;
+  Start(options);
+  const int first = DialLoopback(port());
+  // A part of a request.
+  SendAll(first, "GET /a HTT");
+  // Until the first has a thread it cannot make room.
+  while (BodyOf(Get(port(), "/a")) != "fine") {
+  }
+  const std::string told = ReceiveAll(first);
+  EXPECT_THAT(told, StartsWith("HTTP/1.1 503 "));
+  EXPECT_THAT(told, HasSubstr("Retry-After: 1\r\n"));
+  EXPECT_THAT(told, HasSubstr("as many connections as it can"));
+  close(first);
+}
+
+TEST_F(HttpAbuseTest, WhoReadsNothingMakesRoom) {
+  HttpServerOptions options;
+  options.max_connections = 8;
+  // Not what ends them here.
+  options.timeout = absl::Minutes(5);
+  server_ = std::make_unique<HttpServer>(options);
+  server_->Handle("/large", [](const HttpRequest&) {
+    HttpResponse response;
+    response.body = std::string(16 << 20, 'x');
+    return response;
+  });
+  server_->Handle("/a", [](const HttpRequest&) {
+    HttpResponse response;
+    response.body = "fine";
+    return response;
+  });
+  ASSERT_TRUE(server_->Start().ok());
+  std::vector<int> fds;
+  for (int i = 0; i < 16; ++i) {
+    fds.push_back(DialLoopback(port()));
+    SendAll(fds.back(), "GET /large HTTP/1.1\r\n\r\n");
+  }
+  // They hold all places, and go, the oldest first, once they have taken
+  // nothing for a moment.
+  const absl::Time deadline = absl::Now() + absl::Minutes(2);
+  for (int i = 0; i < 4; ++i) {
+    while (BodyOf(Get(port(), "/a")) != "fine" && absl::Now() < deadline) {
+    }
+    EXPECT_LT(absl::Now(), deadline);
+  }
+  for (const int fd : fds) close(fd);
+}
+
+TEST(HttpBodiesTest, LargeBodiesAreBoundedTogether) {
+  constexpr size_t kLarge = 2 << 20;
+  HttpServerOptions options;
+  options.max_bodies_bytes = 3 << 20;
+  HttpServer server(options);
+  absl::Notification held;
+  absl::Notification go_on;
+  absl::Notification dropped;
+  server.Handle(Post("/hold", [&](HttpRequest& request) {
+    held.Notify();
+    go_on.WaitForNotification();
+    request.DropBody();
+    dropped.Notify();
+    return HttpResponse();
+  }));
+  server.Handle(Post("/p", [](const HttpRequest& request) {
+    HttpResponse response;
+    response.body = absl::StrCat("got ", request.body.size(), " bytes");
+    return response;
+  }));
+  ASSERT_TRUE(server.Start().ok());
+  const auto post = [&](const char* path, size_t size) {
+    return Exchange(
+        server.port(),
+        PostText(path, std::string(size, 'x'), "Connection: close\r\n"));
+  };
+  std::string first;
+  std::thread thread([&] { first = post("/hold", kLarge); });
+  held.WaitForNotification();
+  const std::string refused = post("/p", kLarge);
+  EXPECT_THAT(refused, StartsWith("HTTP/1.1 503 "));
+  EXPECT_THAT(refused, HasSubstr("Retry-After: 1\r\n"));
+  EXPECT_THAT(refused, HasSubstr("3145728 bytes"));
+  // Small ones are let in in any case.
+  EXPECT_THAT(post("/p", kSmallBodyBytes), EndsWith("got 65536 bytes"));
+  go_on.Notify();
+  dropped.WaitForNotification();
+  EXPECT_THAT(post("/p", kLarge), EndsWith("got 2097152 bytes"));
+  thread.join();
+  EXPECT_THAT(first, StartsWith("HTTP/1.1 200 "));
 }
 
 TEST_F(HttpAbuseTest, PrefersNothingThatWasSentInGarbage) {

@@ -82,6 +82,43 @@ TEST(HttpServerTest, HandlersSeeTheRequest) {
   EXPECT_THAT(answer, HasSubstr("POST /v1/echo a b Value body"));
 }
 
+TEST(HttpServerTest, SaysWhatIsNearAPathThatIsNotThere) {
+  HttpServer server{HttpServerOptions()};
+  for (const char* path : {"/v1/b", "/v1/a", "/v1/a/", "/c"}) {
+    server.Handle(path, [](const HttpRequest&) { return HttpResponse(); });
+  }
+  ASSERT_TRUE(server.Start().ok());
+  EXPECT_THAT(Get(server.port(), "/v1/x"),
+              HasSubstr("there is nothing at /v1/x; there are /v1/a, /v1/a/, "
+                        "/v1/b\""));
+}
+
+TEST(HttpServerTest, PartsOfAnswersAreNotOffered) {
+  HttpServer server{HttpServerOptions()};
+  server.Handle("/a", [](const HttpRequest&) {
+    HttpResponse response;
+    response.body = "whole";
+    return response;
+  });
+  server.Handle(Post("/p", [](const HttpRequest& request) {
+    HttpResponse response;
+    response.body = request.body;
+    return response;
+  }));
+  ASSERT_TRUE(server.Start().ok());
+  for (const char* range : {"bytes=0-1", "bytes=9-", "lines=1-2", "nonsense"}) {
+    const std::string headers =
+        absl::StrCat("Connection: close\r\nrange: ", range, "\r\n");
+    const std::string answer = Exchange(
+        server.port(), absl::StrCat("GET /a HTTP/1.1\r\n", headers, "\r\n"));
+    EXPECT_THAT(answer, StartsWith("HTTP/1.1 200 ")) << range;
+    EXPECT_EQ(BodyOf(answer), "whole") << range;
+    EXPECT_EQ(BodyOf(Exchange(server.port(), PostText("/p", "{}", headers))),
+              "{}")
+        << range;
+  }
+}
+
 TEST(HttpServerTest, PathsAreNoPatterns) {
   HttpServer server{HttpServerOptions()};
   server.Handle("/a.b", [](const HttpRequest&) { return HttpResponse(); });
@@ -164,7 +201,7 @@ TEST(HttpServerTest, ErrorsAreJsonObjects) {
   ASSERT_TRUE(server.Start().ok());
   const auto error = nlohmann::json::parse(BodyOf(Get(server.port(), "/b")));
   EXPECT_EQ(error["error"]["type"], "not_found_error");
-  EXPECT_EQ(error["error"]["message"], "there is nothing at this path");
+  EXPECT_EQ(error["error"]["message"], "there is nothing at /b");
   EXPECT_TRUE(error["error"]["param"].is_null());
   EXPECT_TRUE(error["error"]["code"].is_null());
 }
