@@ -4,7 +4,7 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { REPEAT, finished, forgive, generate, page, tokens, visit } from "./harness.mjs";
+import { REPEAT, finished, forgive, generate, open, page, tokens, visit } from "./harness.mjs";
 
 /** The bodies of the page's requests to generate, from now on. */
 function requests() {
@@ -93,8 +93,45 @@ test("play: a prompt that ran before says that drafters remember", async () => {
   // A comparison knows nothing of either, whatever its order.
   await run({ compare: true });
   assert.equal(await page.locator(".note:visible").count(), 0);
-  assert.match(await page.locator("#verdict").textContent(), /Neither knew of earlier runs.* 0 and 0 of the prompt’s tokens/);
+  assert.match(await page.locator(".verdict:visible").last().textContent(), /Both began cold.* 0 and 0 of the prompt’s tokens/);
   const salts = bodies.map(({ cacheSalt }) => cacheSalt);
   assert.deepEqual(salts.slice(0, 3), [undefined, undefined, undefined]);
   assert.ok(salts[3] && salts[4] && salts[3] !== salts[4], salts.join());
+});
+
+test("play: speed is by the verifier's clock, however tokens come here", async () => {
+  await visit("play");
+  // Ten passes of a token in every 10 ms; all of it came at once.
+  const pass = (i) => ({
+    position: 1 + i, choices: [{ tokenId: 10 + i }], timings: { startUs: String(1000 + 10000 * i), verifyUs: "9000", endUs: "999000" },
+  });
+  const messages = [
+    { started: { requestId: "x", promptTokenIds: [1], sampling: { seed: "7" } } },
+    ...[...Array(10).keys()].map((i) => ({ delta: { firstIndex: i, tokenIds: [10 + i], text: "a", textEnds: [1], trace: [pass(i)] } })),
+    { finished: { finishReason: "FINISH_REASON_LENGTH", usage: { completionTokens: 10 }, timings: { tokensPerSecond: 53464.6 } } },
+  ];
+  await page.route("**/api/Generate", (route) => route.fulfill({
+    contentType: "text/event-stream",
+    body: messages.map((message) => `data: ${JSON.stringify(message)}\n\n`).join(""),
+  }));
+  await generate({ kind: "raw", prompt: "x" });
+  await finished();
+  assert.match(await page.locator(".lane-status").textContent(), /100\.0 tokens\/s/);
+});
+
+test("play: on a phone what is known of a token is on the screen", async () => {
+  await open({ viewport: { width: 360, height: 740 } });
+  await visit("play");
+  await generate({ prompt: "Count from one to nine.", maxTokens: 40 });
+  await finished();
+  await page.fill("#reply", "Once more.");
+  await page.click("#reply-send");
+  await page.locator(".turn").nth(1).waitFor();
+  await finished();
+  await tokens().nth(1).click();
+  const panel = page.locator("#token-panel");
+  const { y, height } = await panel.boundingBox();
+  assert.ok(y > 300 && y + height <= 741, `from ${y}, ${height} high`);
+  await panel.getByRole("button", { name: "Close" }).click();
+  assert.match(await panel.textContent(), /Point at a token/);
 });

@@ -53,7 +53,7 @@ function show() {
   const waits = askedSince !== null && performance.now() - askedSince >= PATIENCE_MS;
   if (waits) {
     byId("connection-text").textContent =
-      `No answer from the coordinator since ${secondsSince(lastAnswer)} s.`;
+      `No answer from the coordinator for ${secondsSince(lastAnswer)} s.`;
   }
   if (waits === silent) return;
   silent = waits;

@@ -20,12 +20,14 @@ export class Conversation {
   /** Shows `lanes` as the answers to `said`. */
   add(said, lanes) {
     const number = this.turns.length + 1;
+    const verdict = el("p", { class: "verdict", hidden: true });
     const node = el("section", { class: "turn", "aria-label": `Turn ${number}` },
       el("div", { class: "said" }, el("p", { class: "quiet" }, "You"),
         el("p", { class: "said-text", dir: "auto" }, ...textNodes(said))),
+      verdict,
       el("div", { class: lanes.length > 1 ? "lanes two" : "lanes" }, ...lanes.map((lane) => lane.node)));
     this.node.append(node);
-    this.turns.push({ said, lane: lanes[0], node });
+    this.turns.push({ said, lane: lanes[0], verdict, node });
     // The first turn stands for itself.
     if (number > 1) node.scrollIntoView({ block: "nearest" });
   }

@@ -96,14 +96,25 @@ export class Lane {
     this.status.classList.toggle("stalled", stalled);
     const soFar = `${count(this.tokens.length)} tokens`;
     this.status.textContent = stalled
-      ? `${soFar}, then no answer since ${secondsSince(this.heardAt)} s: the stream has stalled.`
-      : `${soFar}, no further one since ${secondsSince(this.tokensAt)} s; the cluster is at it …`;
+      ? `${soFar}, then no answer for ${secondsSince(this.heardAt)} s: the stream has stalled.`
+      : `${soFar}, no further one for ${secondsSince(this.tokensAt)} s; the cluster is at work …`;
   }
 
   /** Those of the drafters that proposed something here which remember answers. */
   rememberingDrafters() {
     const names = new Set([...this.proposals.values()].flat().map((proposal) => proposal.drafter));
     return REMEMBER.filter((name) => names.has(name));
+  }
+
+  /** Tokens per second from the first pass to the last, by the verifier's clock:
+   * how they came here tells of the coordinator and the network too. */
+  get speed() {
+    const told = this.finished?.timings?.tokensPerSecond ?? 0;
+    if (this.passes.length < 2) return told;
+    const end = ({ timings }) => Number(timings.startUs ?? 0) + Number(timings.verifyUs ?? 0);
+    const time = (end(this.passes.at(-1)) - end(this.passes[0])) / 1e6;
+    const tokens = this.tokens.length - (this.passes[0].choices ?? []).length;
+    return time > 0 ? tokens / time : told;
   }
 
   /** Says something of the figures. */
@@ -199,7 +210,7 @@ export class Lane {
     const times = finished.timings ?? {};
     const parts = [
       `${count(finished.usage?.completionTokens)} tokens`,
-      `${(times.tokensPerSecond ?? 0).toFixed(1)} tokens/s`,
+      `${this.speed.toFixed(1)} tokens/s`,
       `first after ${milliseconds(times.timeToFirstTokenMs)}`,
       `finished by ${(finished.finishReason ?? "").replace("FINISH_REASON_", "").toLowerCase()}`,
     ];

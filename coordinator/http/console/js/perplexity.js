@@ -10,6 +10,11 @@ import { decodeBytes, percent, tokenChip, visibleToken } from "./text.js";
 const MOST = 40;
 // Sliders move the natural logarithm of a probability.
 const LEAST = Math.log(1e-6);
+// Less than this is no probability at all.
+const NONE = -1e6;
+
+const orNone = (logprob) => (logprob < NONE ? -Infinity : logprob);
+const fixed = (x, digits) => (Number.isFinite(x) ? x.toFixed(digits) : "∞");
 
 export function startPerplexity(node, report) {
   const text = el("input", { id: "perplexity-text", type: "text", value: "The cat sat on the mat.", spellcheck: "false", dir: "auto", autocomplete: "off" });
@@ -40,7 +45,7 @@ export function startPerplexity(node, report) {
 
   function draw(score) {
     const texts = (score.tokenBytes ?? []).map(decodeBytes);
-    logprobs = (score.logprobs ?? []).map((entry) => (entry.chosen ? Number(entry.chosen.logprob ?? 0) : null));
+    logprobs = (score.logprobs ?? []).map((entry) => (entry.chosen ? orNone(Number(entry.chosen.logprob ?? 0)) : null));
     list.replaceChildren(...texts.map((token, i) => {
       if (logprobs[i] === null) {
         return el("li", null, tokenChip(token), el("span", { class: "hint" }, "nothing precedes it: not scored"));
@@ -55,7 +60,7 @@ export function startPerplexity(node, report) {
     const value = el("output", { for: `ppl-${i}` });
     const show = () => {
       const p = Math.exp(logprobs[i]);
-      value.textContent = `${percent(p)}  (−ln p = ${(-logprobs[i]).toFixed(2)})`;
+      value.textContent = `${percent(p)}  (−ln p = ${fixed(-logprobs[i], 2)})`;
       input.setAttribute("aria-valuetext", percent(p));
     };
     const input = el("input", {
@@ -83,7 +88,6 @@ export function startPerplexity(node, report) {
     const scored = logprobs.filter((logprob) => logprob !== null);
     const mean = -scored.reduce((a, b) => a + b, 0) / scored.length;
     const value = Math.exp(mean);
-    const fixed = (x, digits) => (Number.isFinite(x) ? x.toFixed(digits) : "∞");
     big.textContent = fixed(value, 2);
     formula.textContent = `exp(${fixed(mean, 3)}), over ${scored.length} tokens; the model itself: ${fixed(measured, 2)}`;
   }

@@ -59,7 +59,7 @@ class Play {
     this.conversation.clear();
     this.panel.clear();
     byId("reply").value = "";
-    for (const id of ["play-error", "verdict", "figures", "reply-form"]) byId(id).hidden = true;
+    for (const id of ["play-error", "figures", "reply-form"]) byId(id).hidden = true;
   }
 
   reset() {
@@ -85,7 +85,6 @@ class Play {
       onProgress: kind.speculative ? (lane) => this.drawFigures(lane, turn) : () => {},
     }));
     byId("play-error").hidden = true;
-    byId("verdict").hidden = true;
     this.abort = new AbortController();
     this.setRunning(true);
     announce("Generating.");
@@ -93,7 +92,7 @@ class Play {
       const prompt = chat ? { chat: { messages: await this.conversation.messagesWith(said) } } : { text: said };
       this.conversation.add(said, lanes);
       await this.run(lanes, prompt, compare);
-      announce(`The answer is complete. ${lanes[0].note.textContent}`);
+      announce(`The answer is complete. ${this.conversation.turns.at(-1).verdict.textContent}${lanes[0].note.textContent}`);
       return true;
     } catch (error) {
       return this.explain(error, turn, lanes);
@@ -151,19 +150,18 @@ class Play {
     const b = plain.tokens.map((token) => token.id);
     const differs = a.findIndex((id, i) => id !== b[i]);
     const equal = a.length === b.length && differs < 0;
-    const verdict = byId("verdict");
+    const { verdict } = this.conversation.turns.at(-1);
+    const cached = (lane) => count(lane.finished?.usage?.cachedPromptTokens);
+    const ratio = plain.speed > 0 ? `: ${(speculative.speed / plain.speed).toFixed(2)} times the speed` : "";
     verdict.hidden = false;
     verdict.classList.toggle("bad", !equal);
-    const speed = (lane) => lane.finished?.timings?.tokensPerSecond ?? 0;
-    const cached = (lane) => count(lane.finished?.usage?.cachedPromptTokens);
-    const ratio = speed(plain) > 0 ? `: ${(speed(speculative) / speed(plain)).toFixed(2)} times the speed` : "";
     verdict.replaceChildren(
       el("strong", null, equal
         ? `✓ The same text: all ${count(a.length)} tokens are equal.`
         : `✗ The texts differ from token ${differs < 0 ? Math.min(a.length, b.length) : differs} on.`),
-      ` Seed ${speculative.seed}. Speculative ${speed(speculative).toFixed(1)} tokens/s, plain ${speed(plain).toFixed(1)} tokens/s${ratio}.`,
+      ` Seed ${speculative.seed}. Speculative ${speculative.speed.toFixed(1)} tokens/s, plain ${plain.speed.toFixed(1)} tokens/s${ratio}.`,
       ` The whole answers took ${milliseconds(speculative.elapsed)} and ${milliseconds(plain.elapsed)}.`,
-      ` Neither knew of earlier runs: no text to remember, and ${cached(speculative)} and ${cached(plain)} of the prompt’s tokens in the cache.`);
+      ` Both began cold: no earlier text to remember, ${cached(speculative)} and ${cached(plain)} of the prompt’s tokens in the cache.`);
   }
 }
 

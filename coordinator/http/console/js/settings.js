@@ -61,7 +61,7 @@ export class Settings {
       stop: { maxTokens: Number(byId("max-tokens").value) },
       speculation,
       logprobs: 5,
-      trace: speculative,
+      trace: true,
       skipSpecialTokens: false,
       aliveIntervalMs: ALIVE_MS,
       ...(fresh ? { cacheSalt: freshSalt() } : {}),

@@ -26,6 +26,7 @@ export class TokenPanel {
 
   clear() {
     this.wanted = null;
+    this.node.classList.remove("pinned");
     this.node.replaceChildren(
       el("h2", null, "Token"),
       el("p", { class: "hint" }, "Point at a token, or go to the answer and use the arrow keys, to see its probability, the alternatives and what was proposed."));
@@ -39,8 +40,12 @@ export class TokenPanel {
     const facts = [["Origin", lane.speculative ? ORIGINS[token.kind] : "plain decoding"]];
     if (chosen) facts.push(["Probability (model)", percent(Math.exp(chosen.logprob ?? 0))]);
     if (choice) facts.push(["With these settings", percent(choice.probability ?? 0)]);
+    // Where there is no room beside the answer it stays at the screen's lower end.
+    this.node.classList.add("pinned");
     this.node.replaceChildren(
-      el("h2", null, `Token ${token.index + 1} `, tokenChip(token.text)),
+      el("div", { class: "panel-head" },
+        el("h2", null, `Token ${token.index + 1} `, tokenChip(token.text)),
+        el("button", { type: "button", class: "ghost small", onclick: () => this.clear() }, "Close")),
       el("dl", { class: "facts" }, ...facts.map(([name, value]) =>
         el("div", null, el("dt", null, name), el("dd", null, value)))),
       ...this.alternatives(token), ...this.proposals(token, lane));
