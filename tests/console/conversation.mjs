@@ -128,9 +128,12 @@ test("play: on a phone what is known of a token is on the screen", async () => {
   await page.click("#reply-send");
   await page.locator(".turn").nth(1).waitFor();
   await finished();
-  await tokens().nth(1).click();
+  const token = tokens().nth(await tokens().count() - 2);
+  await token.click();
   const panel = page.locator("#token-panel");
   const { y, height } = await panel.boundingBox();
+  const chosen = await token.boundingBox();
+  assert.ok(chosen.y + chosen.height <= y, "the token is not covered");
   assert.ok(y > 300 && y + height <= 741, `from ${y}, ${height} high`);
   await panel.getByRole("button", { name: "Close" }).click();
   assert.match(await panel.textContent(), /Point at a token/);

@@ -62,7 +62,10 @@ export class Lane {
     for (const kind of ["pointerover", "click"]) {
       this.text.addEventListener(kind, (event) => {
         const token = event.target.closest("[data-index]");
-        if (token !== null) this.choose(Number(token.dataset.index));
+        if (token === null) return;
+        this.choose(Number(token.dataset.index));
+        // What is known of it may now cover it.
+        if (kind === "click") token.scrollIntoView({ block: "nearest" });
       });
     }
   }
