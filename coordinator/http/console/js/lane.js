@@ -85,6 +85,9 @@ export class Lane {
       throw error;
     } finally {
       clearInterval(watch);
+      // Not later, over the figures of the next answer.
+      clearTimeout(this.timer);
+      this.onProgress(this);
       this.status.classList.remove("stalled");
       this.elapsed = performance.now() - start;
       this.reading.textContent = this.tokens.map((token) => token.text).join("");
@@ -222,7 +225,6 @@ export class Lane {
         `${(stats.meanAcceptanceLength ?? 0).toFixed(2)} tokens a step`);
     }
     this.status.replaceChildren(...parts.map((part) => el("span", null, part)));
-    this.onProgress(this);
   }
 
   /** Figures are drawn a few times a second, not for every token. */
