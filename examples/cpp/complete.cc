@@ -121,7 +121,11 @@ class Completion {
   void TellWait(const std::string& reason) {
     if (told_wait_) return;
     told_wait_ = true;
-    std::fprintf(stderr, "\n%s; waiting for a coordinator at", reason.c_str());
+    // Behind text that has come, on a line of its own.
+    std::fprintf(stderr,
+                 "%s%s; waiting for a coordinator at",
+                 token_ids_.empty() ? "" : "\n",
+                 reason.c_str());
     for (size_t i = 0; i < addresses_.size(); ++i) {
       std::fprintf(
           stderr, "%s%s", i == 0 ? " " : " or ", addresses_[i].c_str());

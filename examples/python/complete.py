@@ -92,7 +92,9 @@ class Completion:
         """Says once for each loss why nothing happens."""
         if not self.told_wait:
             self.told_wait = True
-            print(f"\n{reason}; waiting for a coordinator at "
+            # Behind text that has come, on a line of its own.
+            start = "\n" if self.token_ids else ""
+            print(f"{start}{reason}; waiting for a coordinator at "
                   f"{' or '.join(self.addresses)}", file=sys.stderr)
 
     def _request(self):
