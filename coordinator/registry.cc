@@ -19,6 +19,12 @@ constexpr size_t kMaxNameLength = 64;
 // Nodes that gave up a coordinator which stood still are back within this.
 constexpr absl::Duration kRejoinTime = absl::Milliseconds(2500);
 constexpr size_t kMaxIncarnationLength = 64;
+// More than any node has; sums of what nodes say stay small.
+constexpr int32_t kMaxSequences = 1 << 20;
+
+int32_t TrustedCount(int32_t told) {
+  return std::clamp(told, 0, kMaxSequences);
+}
 
 bool IsPrintableAscii(absl::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char c) {
@@ -181,6 +187,8 @@ bool Registry::OnLoad(const Registration& registration,
     return false;
   }
   node->info.load = load;
+  node->info.load.num_sequences = TrustedCount(load.num_sequences);
+  node->info.load.num_waiting = TrustedCount(load.num_waiting);
   node->last_heard = now;
   const absl::Duration stall =
       node->progress.Observe(load.progress, load.working, now);
@@ -232,6 +240,8 @@ void Registry::OnVerifierInfo(const std::string& node_id, VerifierInfo info) {
   MutexLock lock(&mutex_);
   Node* node = Find(node_id);
   if (node == nullptr) return;
+  info.max_num_sequences = TrustedCount(info.max_num_sequences);
+  info.max_queued_sequences = TrustedCount(info.max_queued_sequences);
   node->info.verifier = std::move(info);
   node->probe_failure.clear();
   if (node->info.state == NodeState::kGone) return;

@@ -2,6 +2,7 @@
 
 // Which node takes a sequence, and who drafts for it.
 
+#include <limits>
 #include <map>
 #include <set>
 #include <string>
@@ -367,6 +368,30 @@ TEST_F(RegistryTest, TellsWhoDraftsBesideAVerifiersOwnModel) {
   EXPECT_FALSE(beside());
   EXPECT_FALSE(beside("model"));
   EXPECT_TRUE(beside("hybrid"));
+}
+
+TEST_F(RegistryTest, NumbersThatNoNodeHasDoNotUpsetTheSums) {
+  constexpr int32_t kMost = std::numeric_limits<int32_t>::max();
+  constexpr int32_t kLeast = std::numeric_limits<int32_t>::min();
+  VerifierInfo info = Verifier("m");
+  info.max_num_sequences = kMost;
+  info.max_queued_sequences = kMost;
+  info.model.max_model_len = 100;
+  const auto verifier = JoinVerifier("v", 1, info);
+  const auto drafter = JoinDrafter("d", 2, Drafter("suffix"));
+  EXPECT_TRUE(registry_.CheckRoom("m", 16).ok());
+  for (const int32_t sequences : {kMost, kLeast, -1}) {
+    for (const int32_t waiting : {kMost, kLeast, 1}) {
+      const NodeLoad load = {.num_sequences = sequences,
+                             .num_waiting = waiting};
+      EXPECT_TRUE(registry_.OnLoad(verifier, load, kStart));
+      EXPECT_TRUE(registry_.OnLoad(drafter, load, kStart));
+      EXPECT_GE(Node(verifier.node_id).load.num_sequences, 0);
+      EXPECT_GE(Node(drafter.node_id).load.num_waiting, 0);
+      EXPECT_TRUE(registry_.AcquireVerifier("m", {}, {.num_tokens = 5}).ok());
+      EXPECT_TRUE(registry_.AcquireDrafter("vocabulary", "", {}, "").ok());
+    }
+  }
 }
 
 }  // namespace
