@@ -109,15 +109,21 @@ absl::StatusOr<std::vector<ApiKeys::Digest>> ApiKeys::Read() const {
   return digests;
 }
 
-absl::Status ApiKeys::Check(absl::string_view authorization) const {
+std::string KeyDigest(absl::string_view authorization) {
   constexpr absl::string_view kScheme = "Bearer ";
-  if (!absl::StartsWithIgnoreCase(authorization, kScheme)) {
+  if (!absl::StartsWithIgnoreCase(authorization, kScheme)) return "";
+  Sha256 sha;
+  sha.Update(absl::StripAsciiWhitespace(authorization.substr(kScheme.size())));
+  return sha.FinishHex();
+}
+
+absl::Status ApiKeys::Check(absl::string_view authorization) const {
+  const std::string digits = KeyDigest(authorization);
+  if (digits.empty()) {
     return absl::UnauthenticatedError(
         "authorization: this coordinator wants an API key, \"Bearer KEY\"");
   }
-  Sha256 sha;
-  sha.Update(absl::StripAsciiWhitespace(authorization.substr(kScheme.size())));
-  const std::string digest = absl::HexStringToBytes(sha.FinishHex());
+  const std::string digest = absl::HexStringToBytes(digits);
   int num_equal = 0;
   MutexLock lock(&mutex_);
   for (const Digest& known : digests_) {

@@ -16,6 +16,10 @@
 
 namespace specwire::coordinator {
 
+// SHA-256, in hexadecimal, of the key in the metadata or header
+// "authorization": "Bearer KEY". Empty if there is none.
+std::string KeyDigest(absl::string_view authorization);
+
 // Keys of users or of operators: a file with the SHA-256 of one key a line, as
 // 64 hexadecimal digits, and behind it, if wanted, the name of whoever has it.
 // Empty lines and what follows a '#' are left out. The keys themselves are

@@ -13,6 +13,7 @@
 #include "common/rpc/convert.h"
 #include "common/rpc/server_stream.h"
 #include "common/rpc/status.h"
+#include "coordinator/access.h"
 #include "coordinator/request_validation.h"
 #include "coordinator/score.h"
 
@@ -24,6 +25,7 @@ namespace {
 constexpr size_t kMaxQueuedWork = 1 << 16;
 constexpr size_t kMaxQueuedWorkBytes = size_t{256} << 20;
 constexpr size_t kMaxQueuedUnaryWork = 64;
+constexpr size_t kMaxQueuedUnaryBytes = size_t{64} << 20;
 // Texts that are scored at once, and that wait for it.
 constexpr int kNumScoreWorkers = 4;
 constexpr size_t kMaxQueuedScores = 64;
@@ -53,7 +55,10 @@ GenerationService::GenerationService(const CoordinatorOptions& options,
       catalog_(catalog),
       workers_(
           "tokenize", options.num_workers, kMaxQueuedWork, kMaxQueuedWorkBytes),
-      unary_workers_("unary", options.num_workers, kMaxQueuedUnaryWork),
+      unary_workers_("unary",
+                     options.num_workers,
+                     kMaxQueuedUnaryWork,
+                     kMaxQueuedUnaryBytes),
       score_workers_("score", kNumScoreWorkers, kMaxQueuedScores) {}
 
 GenerationService::~GenerationService() = default;
@@ -129,7 +134,8 @@ std::shared_ptr<WriterHandler> GenerationService::StartSession(
         if (session->gone()) return;
         session->Begin(BuildRequest(request, std::move(model), defaults));
       },
-      request.SpaceUsedLong());
+      request.SpaceUsedLong(),
+      UserOf(*context));
   if (!queued) session->Begin(TooBusy());
   return handler;
 }
@@ -210,17 +216,25 @@ void GenerationService::CheckStalls(absl::Time now) {
   }
 }
 
+std::string GenerationService::UserOf(
+    const grpc::CallbackServerContext& context) const {
+  return coordinator::UserOf(context, !options_.api_keys.empty());
+}
+
 grpc::ServerUnaryReactor* GenerationService::RunOnWorker(
     grpc::CallbackServerContext* context,
+    const google::protobuf::Message& request,
     absl::AnyInvocable<absl::Status()> work) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  const bool queued =
-      unary_workers_.Post([context, reactor, work = std::move(work)]() mutable {
+  const bool queued = unary_workers_.Post(
+      [context, reactor, work = std::move(work)]() mutable {
         // Nobody waits for the work of a call that was given up.
         reactor->Finish(ToGrpcStatus(
             context->IsCancelled() ? absl::CancelledError("the caller has gone")
                                    : work()));
-      });
+      },
+      request.SpaceUsedLong(),
+      UserOf(*context));
   if (!queued) reactor->Finish(ToGrpcStatus(TooBusy()));
   return reactor;
 }
@@ -246,13 +260,16 @@ grpc::ServerUnaryReactor* GenerationService::Score(
                               BuildScore(*request, std::move(model)));
     return RunScore(score, environment_, *context, response);
   };
-  const bool queued = score_workers_.Post([this, context, run, finish] {
-    const absl::Status status =
-        context->IsCancelled() ? absl::CancelledError("the caller has gone")
-                               : run();
-    OnRequestEnded();
-    finish(status);
-  });
+  const bool queued = score_workers_.Post(
+      [this, context, run, finish] {
+        const absl::Status status =
+            context->IsCancelled() ? absl::CancelledError("the caller has gone")
+                                   : run();
+        OnRequestEnded();
+        finish(status);
+      },
+      request->SpaceUsedLong(),
+      UserOf(*context));
   if (!queued) {
     OnRequestEnded();
     finish(WithRetryDelay(
@@ -266,66 +283,72 @@ grpc::ServerUnaryReactor* GenerationService::Tokenize(
     grpc::CallbackServerContext* context,
     const v1::TokenizeRequest* request,
     v1::TokenizeResponse* response) {
-  return RunOnWorker(context, [this, request, response]() -> absl::Status {
-    SPECWIRE_RETURN_IF_ERROR(CheckTextSize(request->text(), "text"));
-    SPECWIRE_ASSIGN_OR_RETURN(
-        const std::shared_ptr<const CatalogModel> model,
-        ResolveModel(request->model(), *catalog_, *environment_.registry));
-    SPECWIRE_ASSIGN_OR_RETURN(
-        const std::vector<int32_t> ids,
-        model->tokenizer->Encode(request->text(),
-                                 request->plain() ? SpecialTokens::kAsText
-                                                  : SpecialTokens::kRecognise));
-    response->mutable_token_ids()->Assign(ids.begin(), ids.end());
-    return absl::OkStatus();
-  });
+  return RunOnWorker(
+      context, *request, [this, request, response]() -> absl::Status {
+        SPECWIRE_RETURN_IF_ERROR(CheckTextSize(request->text(), "text"));
+        SPECWIRE_ASSIGN_OR_RETURN(
+            const std::shared_ptr<const CatalogModel> model,
+            ResolveModel(request->model(), *catalog_, *environment_.registry));
+        const absl::StatusOr<std::vector<int32_t>> ids =
+            model->tokenizer->Encode(request->text(),
+                                     request->plain()
+                                         ? SpecialTokens::kAsText
+                                         : SpecialTokens::kRecognise);
+        if (!ids.ok()) return TooMuchForGood(ids.status(), "text");
+        response->mutable_token_ids()->Assign(ids->begin(), ids->end());
+        return absl::OkStatus();
+      });
 }
 
 grpc::ServerUnaryReactor* GenerationService::Detokenize(
     grpc::CallbackServerContext* context,
     const v1::DetokenizeRequest* request,
     v1::DetokenizeResponse* response) {
-  return RunOnWorker(context, [this, request, response]() -> absl::Status {
-    if (request->token_ids_size() > kMaxDetokenizeIds) {
-      return absl::InvalidArgumentError(absl::StrCat("token_ids: ",
-                                                     request->token_ids_size(),
-                                                     " ids; at most ",
-                                                     kMaxDetokenizeIds));
-    }
-    SPECWIRE_ASSIGN_OR_RETURN(
-        const std::shared_ptr<const CatalogModel> model,
-        ResolveModel(request->model(), *catalog_, *environment_.registry));
-    SPECWIRE_RETURN_IF_ERROR(CheckTokenIds(
-        request->token_ids(), model->info.model.vocab_size, "token_ids"));
-    std::string text = model->tokenizer->Decode(request->token_ids(),
-                                                request->skip_special_tokens());
-    if (text.size() > Tokenizer::kMaxTextBytes) {
-      return absl::ResourceExhaustedError(
-          absl::StrCat("token_ids: their text has ",
-                       text.size(),
-                       " bytes; at most ",
-                       Tokenizer::kMaxTextBytes));
-    }
-    response->set_text(std::move(text));
-    return absl::OkStatus();
-  });
+  return RunOnWorker(
+      context, *request, [this, request, response]() -> absl::Status {
+        if (request->token_ids_size() > kMaxDetokenizeIds) {
+          return absl::InvalidArgumentError(
+              absl::StrCat("token_ids: ",
+                           request->token_ids_size(),
+                           " ids; at most ",
+                           kMaxDetokenizeIds));
+        }
+        SPECWIRE_ASSIGN_OR_RETURN(
+            const std::shared_ptr<const CatalogModel> model,
+            ResolveModel(request->model(), *catalog_, *environment_.registry));
+        SPECWIRE_RETURN_IF_ERROR(CheckTokenIds(
+            request->token_ids(), model->info.model.vocab_size, "token_ids"));
+        std::string text = model->tokenizer->Decode(
+            request->token_ids(), request->skip_special_tokens());
+        if (text.size() > Tokenizer::kMaxTextBytes) {
+          return absl::InvalidArgumentError(
+              absl::StrCat("token_ids: their text has ",
+                           text.size(),
+                           " bytes; at most ",
+                           Tokenizer::kMaxTextBytes));
+        }
+        response->set_text(std::move(text));
+        return absl::OkStatus();
+      });
 }
 
 grpc::ServerUnaryReactor* GenerationService::RenderChat(
     grpc::CallbackServerContext* context,
     const v1::RenderChatRequest* request,
     v1::RenderChatResponse* response) {
-  return RunOnWorker(context, [this, request, response]() -> absl::Status {
-    SPECWIRE_ASSIGN_OR_RETURN(
-        const std::shared_ptr<const CatalogModel> model,
-        ResolveModel(request->model(), *catalog_, *environment_.registry));
-    SPECWIRE_ASSIGN_OR_RETURN(RenderedChat chat,
-                              coordinator::RenderChat(*model, request->chat()));
-    response->set_text(std::move(chat.text));
-    response->mutable_token_ids()->Assign(chat.token_ids.begin(),
-                                          chat.token_ids.end());
-    return absl::OkStatus();
-  });
+  return RunOnWorker(
+      context, *request, [this, request, response]() -> absl::Status {
+        SPECWIRE_ASSIGN_OR_RETURN(
+            const std::shared_ptr<const CatalogModel> model,
+            ResolveModel(request->model(), *catalog_, *environment_.registry));
+        SPECWIRE_ASSIGN_OR_RETURN(
+            RenderedChat chat,
+            coordinator::RenderChat(*model, request->chat()));
+        response->set_text(std::move(chat.text));
+        response->mutable_token_ids()->Assign(chat.token_ids.begin(),
+                                              chat.token_ids.end());
+        return absl::OkStatus();
+      });
 }
 
 grpc::ServerUnaryReactor* GenerationService::ListModels(

@@ -18,6 +18,7 @@
 #include "coordinator/registry.h"
 #include "coordinator/session.h"
 #include "coordinator/worker_pool.h"
+#include "google/protobuf/message.h"
 #include "specwire/v1/generation.grpc.pb.h"
 
 namespace specwire::coordinator {
@@ -91,9 +92,12 @@ class GenerationService final : public v1::GenerationService::CallbackService {
   std::vector<std::string> DrafterNames(const VerifierInfo& info) const;
   std::shared_ptr<Session> MakeSession(Session::Call call);
   std::vector<std::shared_ptr<Session>> Sessions();
+  // Whose turn a call waits for.
+  std::string UserOf(const grpc::CallbackServerContext& context) const;
   // Runs `work` on a worker and finishes the call with its result.
   grpc::ServerUnaryReactor* RunOnWorker(
       grpc::CallbackServerContext* context,
+      const google::protobuf::Message& request,
       absl::AnyInvocable<absl::Status()> work);
 
   const CoordinatorOptions options_;

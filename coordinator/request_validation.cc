@@ -2,6 +2,7 @@
 #include "coordinator/request_validation.h"
 
 #include <algorithm>
+#include <bitset>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -30,6 +31,7 @@ constexpr size_t kBlockTokens = 16;
 constexpr int kStopCredit = 32;
 constexpr int kMaxPromptTokens = 1 << 20;
 constexpr char kNoDrafter[] = "none";
+constexpr char kMessages[] = "prompt.chat.messages";
 
 template <class... Args>
 absl::Status Invalid(const Args&... args) {
@@ -191,6 +193,65 @@ absl::Status CheckSpeculation(const v1::Speculation& speculation) {
                                         : absl::OkStatus();
 }
 
+// How many bytes tokens stand for at most, and which bytes have a token of
+// their own: those that have none are dropped.
+struct TokenSizes {
+  explicit TokenSizes(const Tokenizer& tokenizer) {
+    for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
+      const absl::string_view bytes = tokenizer.TokenBytes(id);
+      longest = std::max(longest, bytes.size());
+      if (bytes.size() == 1) known.set(static_cast<unsigned char>(bytes[0]));
+    }
+  }
+  size_t longest = 1;
+  std::bitset<256> known;
+};
+
+// The fewest bytes that are left of a text to make tokens of. Normalisation
+// leaves a third of what is not ASCII at least, as with Hangul syllables.
+size_t LeastBytes(absl::string_view text, const TokenSizes& sizes) {
+  constexpr size_t kMostContraction = 3;
+  size_t ascii = 0;
+  size_t others = 0;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte >= 0x80) {
+      ++others;
+    } else if (sizes.known[byte]) {
+      ++ascii;
+    }
+  }
+  const bool all_known = (sizes.known >> 0x80).count() == 0x80;
+  return ascii + (all_known ? others / kMostContraction : 0);
+}
+
+// Refuses what is too long whatever its tokens are, before it is tokenized.
+absl::Status CheckLength(absl::string_view text,
+                         const Tokenizer& tokenizer,
+                         const TextLimit& limit) {
+  if (text.size() <= limit.max_tokens) return absl::OkStatus();
+  const TokenSizes sizes(tokenizer);
+  if (LeastBytes(text, sizes) <= limit.max_tokens * sizes.longest) {
+    return absl::OkStatus();
+  }
+  return Invalid(limit.field,
+                 ": has ",
+                 text.size(),
+                 " bytes, ",
+                 limit.name,
+                 " is ",
+                 limit.max_tokens,
+                 " tokens, and no token has more than ",
+                 sizes.longest,
+                 " bytes");
+}
+
+TextLimit ContextLimit(const CatalogModel& model) {
+  return {"prompt",
+          "the model's context",
+          static_cast<size_t>(model.info.model.max_model_len)};
+}
+
 absl::StatusOr<std::vector<int32_t>> TokenizePrompt(
     const v1::GenerateRequest& request, const CatalogModel& model) {
   if (request.has_token_ids()) {
@@ -198,11 +259,12 @@ absl::StatusOr<std::vector<int32_t>> TokenizePrompt(
     return std::vector<int32_t>(ids.begin(), ids.end());
   }
   if (request.has_chat()) {
-    SPECWIRE_ASSIGN_OR_RETURN(RenderedChat chat,
-                              RenderChat(model, request.chat()));
+    SPECWIRE_ASSIGN_OR_RETURN(
+        RenderedChat chat,
+        RenderChat(model, request.chat(), ContextLimit(model)));
     return std::move(chat.token_ids);
   }
-  return TokenizeRaw(request.text(), model);
+  return TokenizeRaw(request.text(), model, ContextLimit(model));
 }
 
 // Takes over what is asked about the prompt, or refuses what is too much.
@@ -429,11 +491,21 @@ absl::Status CheckGenerateFields(const v1::GenerateRequest& request) {
   return absl::OkStatus();
 }
 
+absl::Status TooMuchForGood(const absl::Status& status,
+                            absl::string_view field) {
+  if (!absl::IsResourceExhausted(status)) return status;
+  return Invalid(field, ": ", status.message());
+}
+
 absl::StatusOr<std::vector<int32_t>> TokenizeRaw(const std::string& text,
-                                                 const CatalogModel& model) {
+                                                 const CatalogModel& model,
+                                                 const TextLimit& limit) {
   const Tokenizer& tokenizer = *model.tokenizer;
-  SPECWIRE_ASSIGN_OR_RETURN(std::vector<int32_t> ids,
-                            tokenizer.Encode(text, SpecialTokens::kRecognise));
+  SPECWIRE_RETURN_IF_ERROR(CheckLength(text, tokenizer, limit));
+  absl::StatusOr<std::vector<int32_t>> encoded =
+      tokenizer.Encode(text, SpecialTokens::kRecognise);
+  if (!encoded.ok()) return TooMuchForGood(encoded.status(), limit.field);
+  std::vector<int32_t> ids = *std::move(encoded);
   if (tokenizer.add_bos() && tokenizer.bos_id().has_value()) {
     ids.insert(ids.begin(), *tokenizer.bos_id());
   }
@@ -441,7 +513,8 @@ absl::StatusOr<std::vector<int32_t>> TokenizeRaw(const std::string& text,
 }
 
 absl::StatusOr<RenderedChat> RenderChat(const CatalogModel& model,
-                                        const v1::ChatPrompt& chat) {
+                                        const v1::ChatPrompt& chat,
+                                        const std::optional<TextLimit>& limit) {
   SPECWIRE_RETURN_IF_ERROR(CheckChat(chat));
   if (model.chat_template == nullptr) return model.chat_error;
   std::vector<ChatMessage> messages;
@@ -459,14 +532,20 @@ absl::StatusOr<RenderedChat> RenderChat(const CatalogModel& model,
   if (const std::optional<int32_t> eos = tokenizer.model().eos_id) {
     context.eos_token = std::string(tokenizer.TokenBytes(*eos));
   }
-  SPECWIRE_ASSIGN_OR_RETURN(const std::vector<TextSegment> segments,
-                            model.chat_template->Render(messages, context));
+  const absl::StatusOr<std::vector<TextSegment>> segments =
+      model.chat_template->Render(messages, context);
+  if (!segments.ok()) return TooMuchForGood(segments.status(), kMessages);
   RenderedChat rendered;
-  for (const TextSegment& segment : segments) {
+  for (const TextSegment& segment : *segments) {
     absl::StrAppend(&rendered.text, segment.text);
   }
-  SPECWIRE_ASSIGN_OR_RETURN(rendered.token_ids,
-                            tokenizer.EncodeSegments(segments));
+  if (limit.has_value()) {
+    SPECWIRE_RETURN_IF_ERROR(CheckLength(rendered.text, tokenizer, *limit));
+  }
+  absl::StatusOr<std::vector<int32_t>> ids =
+      tokenizer.EncodeSegments(*segments);
+  if (!ids.ok()) return TooMuchForGood(ids.status(), kMessages);
+  rendered.token_ids = *std::move(ids);
   return rendered;
 }
 

@@ -92,17 +92,36 @@ absl::Status CheckTokenIds(absl::Span<const int32_t> ids,
                            int vocab_size,
                            absl::string_view field);
 
+// Most tokens that a text may be, and what says so, for errors.
+struct TextLimit {
+  const char* field = "";
+  const char* name = "";
+  size_t max_tokens = 0;
+};
+
+// What a text or a conversation needs too much of, the template's steps for
+// example, no later try has: RESOURCE_EXHAUSTED becomes INVALID_ARGUMENT of
+// `field`.
+absl::Status TooMuchForGood(const absl::Status& status,
+                            absl::string_view field);
+
 // The ids of a text that is sent raw: special tokens in it are recognised, and
-// BOS is prepended where the model's files say so.
+// BOS is prepended where the model's files say so. A text of more bytes than
+// the limit's tokens can have is refused before it is tokenized, which could
+// take seconds; what is shorter may still be more tokens.
 absl::StatusOr<std::vector<int32_t>> TokenizeRaw(const std::string& text,
-                                                 const CatalogModel& model);
+                                                 const CatalogModel& model,
+                                                 const TextLimit& limit);
 
 // A conversation under the model's template.
 struct RenderedChat {
   std::string text;
   std::vector<int32_t> token_ids;
 };
-absl::StatusOr<RenderedChat> RenderChat(const CatalogModel& model,
-                                        const v1::ChatPrompt& chat);
+// The text of the whole conversation has the limit, if there is one.
+absl::StatusOr<RenderedChat> RenderChat(
+    const CatalogModel& model,
+    const v1::ChatPrompt& chat,
+    const std::optional<TextLimit>& limit = std::nullopt);
 
 }  // namespace specwire::coordinator

@@ -36,7 +36,10 @@ absl::StatusOr<std::vector<int32_t>> ScoreTokens(
   switch (request.input_case()) {
     case v1::ScoreRequest::kText:
       SPECWIRE_RETURN_IF_ERROR(CheckTextSize(request.text(), "input.text"));
-      return TokenizeRaw(request.text(), model);
+      return TokenizeRaw(
+          request.text(),
+          model,
+          {"input.text", "the most that is scored", kMaxScoreTokens});
     case v1::ScoreRequest::kTokenIds: {
       const auto& ids = request.token_ids().ids();
       return std::vector<int32_t>(ids.begin(), ids.end());

@@ -32,14 +32,14 @@ class Checker final : public nlohmann::json_sax<Json> {
   bool number_float(number_float_t value, const string_t& /*text*/) override {
     return std::isfinite(value) ? Scalar() : Fail("a number is out of range");
   }
-  bool string(string_t& /*value*/) override { return Scalar(); }
+  bool string(string_t& /*value*/) override { return Node() && Scalar(); }
   bool binary(binary_t& /*value*/) override { return Scalar(); }
   bool start_object(size_t /*size*/) override {
     names_.emplace_back();
-    return Deeper();
+    return Node() && Deeper();
   }
   bool key(string_t& name) override {
-    if (names_.back().insert(name).second) return true;
+    if (names_.back().insert(name).second) return Node();
     return Fail(absl::StrCat("the name \"",
                              name.substr(0, kMaxNameBytes),
                              "\" stands twice in one object"));
@@ -50,7 +50,7 @@ class Checker final : public nlohmann::json_sax<Json> {
     return true;
   }
   bool start_array(size_t /*size*/) override {
-    return depth_ > 0 ? Deeper() : Fail("must be an object");
+    return depth_ > 0 ? Node() && Deeper() : Fail("must be an object");
   }
   bool end_array() override {
     --depth_;
@@ -67,13 +67,25 @@ class Checker final : public nlohmann::json_sax<Json> {
     return ++depth_ <= kMaxDepth ||
            Fail(absl::StrCat("is more than ", kMaxDepth, " levels deep"));
   }
-  bool Scalar() { return depth_ > 0 || Fail("must be an object"); }
+  bool Scalar() {
+    if (depth_ == 0) return Fail("must be an object");
+    return ++num_scalars_ <= kMaxJsonNumbers ||
+           Fail(absl::StrCat("has more than ", kMaxJsonNumbers, " numbers"));
+  }
+  bool Node() {
+    return ++num_nodes_ <= kMaxJsonNodes ||
+           Fail(absl::StrCat("has more than ",
+                             kMaxJsonNodes,
+                             " strings, names, objects and arrays"));
+  }
   bool Fail(std::string problem) {
     if (problem_.empty()) problem_ = std::move(problem);
     return false;
   }
 
   size_t depth_ = 0;
+  int num_scalars_ = 0;
+  int num_nodes_ = 0;
   std::vector<std::set<std::string>> names_;
   std::string problem_;
 };
@@ -104,7 +116,8 @@ absl::StatusOr<int64_t> ToInteger(const Json& value, const std::string& name) {
   if (value.is_number_unsigned() &&
       value.get<uint64_t>() >
           static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
-    return MustBe(name, "a whole number of 64 bits");
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, ": ", value.dump(), " is no 64-bit integer"));
   }
   if (value.is_number_integer()) return value.get<int64_t>();
   if (value.is_number_float()) {
@@ -112,6 +125,10 @@ absl::StatusOr<int64_t> ToInteger(const Json& value, const std::string& name) {
     // Beyond 2^53 a double is not the number that was written.
     if (number == std::floor(number) && std::abs(number) <= 0x1p53) {
       return static_cast<int64_t>(number);
+    }
+    if (number == std::floor(number)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(name, ": ", value.dump(), " is no 64-bit integer"));
     }
   }
   return MustBe(name, "a whole number");

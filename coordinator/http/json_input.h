@@ -11,9 +11,17 @@
 
 namespace specwire::coordinator {
 
+// Numbers that one text may have (the longest prompt's ids, and some more), and
+// strings, names, objects and arrays together, each of which takes far more
+// memory than it has bytes.
+inline constexpr int kMaxJsonNumbers = (1 << 20) + (1 << 16);
+inline constexpr int kMaxJsonNodes = 1 << 17;
+
 // JSON from clients. INVALID_ARGUMENT unless `text` is one object in UTF-8, at
-// most 32 deep, in which no name stands twice in one object and no number is
-// beyond a double's range. An empty text stands for an empty object.
+// most 32 deep, within the limits above, in which no name stands twice in one
+// object and no number is beyond a double's range. An empty text stands for an
+// empty object. So nothing that is made of it takes more than about ten times
+// its bytes.
 absl::Status CheckJsonObject(const std::string& text);
 absl::StatusOr<nlohmann::json> ParseJsonObject(const std::string& text);
 

@@ -12,7 +12,7 @@
 #include "absl/strings/strip.h"
 #include "common/base/status_macros.h"
 #include "coordinator/http/json_input.h"
-#include "google/protobuf/util/json_util.h"
+#include "coordinator/http/proto_json.h"
 
 namespace specwire::coordinator {
 namespace {
@@ -184,12 +184,10 @@ absl::Status TakeStop(const JsonFields& fields, v1::StopCriteria* criteria) {
 
 absl::Status TakeSpeculation(const Json* speculation, v1::Speculation* proto) {
   if (speculation == nullptr) return absl::OkStatus();
-  const auto status =
-      google::protobuf::util::JsonStringToMessage(speculation->dump(), proto);
-  if (status.ok()) return absl::OkStatus();
-  return Invalid(
-      "speculation",
-      absl::string_view(status.message().data(), status.message().size()));
+  if (!speculation->is_object()) {
+    return Invalid("speculation", "must be an object");
+  }
+  return ParseProtoJson(speculation->dump(), "speculation", proto);
 }
 
 absl::Status TakeStream(const JsonFields& fields, OpenAiRequest* request) {
@@ -375,18 +373,21 @@ absl::StatusOr<OpenAiRequest> ParseChatCompletion(const Json& body) {
 }
 
 absl::Status WithOpenAiField(const absl::Status& status) {
-  absl::string_view message = status.message();
-  // The longer ones first.
-  for (const char* prefix : {"prompt.chat.",
-                             "prompt.text: ",
-                             "prompt.token_ids: ",
-                             "sampling.",
-                             "stop."}) {
-    const absl::string_view field = prefix;
-    if (!absl::ConsumePrefix(&message, field)) continue;
-    const bool whole = absl::EndsWith(field, ": ");
-    absl::Status renamed(status.code(),
-                         whole ? absl::StrCat("prompt: ", message) : message);
+  // What our field is there. The longer ones first.
+  constexpr std::pair<absl::string_view, absl::string_view> kNames[] = {
+      {"prompt.chat.messages", "messages"},
+      {"prompt.chat", "messages"},
+      {"prompt.text", "prompt"},
+      {"prompt.token_ids", "prompt"},
+      {"prompt_logprobs", "logprobs"},
+      {"sampling.", ""},
+      {"stop.", ""}};
+  for (const auto& [ours, theirs] : kNames) {
+    absl::string_view rest = status.message();
+    if (!absl::ConsumePrefix(&rest, ours)) continue;
+    // A token's place is no field of what was sent.
+    const char* const between = absl::StartsWith(rest, "[") ? ": " : "";
+    absl::Status renamed(status.code(), absl::StrCat(theirs, between, rest));
     status.ForEachPayload(
         [&renamed](absl::string_view url, const absl::Cord& payload) {
           renamed.SetPayload(url, payload);

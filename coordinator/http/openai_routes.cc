@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "common/base/random_id.h"
 #include "common/base/status_macros.h"
@@ -43,8 +44,8 @@ class Completion {
   Completion(const HttpBackend& backend, OpenAiRequest request)
       : backend_(backend), request_(std::move(request)) {}
 
-  // Begins the call. Errors in the request are found here.
-  absl::Status Begin(HttpClient* client) {
+  // Makes the call.
+  void Call(const HttpRequest& http) {
     std::string id =
         absl::StrCat(request_.chat ? "chatcmpl-" : "cmpl-", RandomHexId(12));
     // So that the log's name for it is the client's.
@@ -61,7 +62,13 @@ class Completion {
     }
     request_.generate.set_alive_interval_ms(kAliveMs);
     call_ = std::make_unique<RpcCall>(
-        backend_.channel, kGenerate, request_.generate, kStreamLimit, client);
+        backend_.channel, kGenerate, request_.generate, kStreamLimit, http);
+    // It may be large, and is on its way.
+    request_.generate.clear_prompt();
+  }
+
+  // Waits for it to begin. Errors in the request are found here.
+  absl::Status Begin() {
     v1::GenerateResponse first;
     do {
       if (!call_->Read(&first)) return Finish();
@@ -114,21 +121,31 @@ class Completion {
   std::unique_ptr<RpcCall> call_;
 };
 
-absl::StatusOr<OpenAiRequest> ReadRequest(const HttpRequest& http,
-                                          Parser parser) {
-  SPECWIRE_ASSIGN_OR_RETURN(const Json body, ParseJsonObject(http.body));
-  return parser(body);
+// Reads the body, which it drops, and makes the call that it asks for.
+absl::StatusOr<std::shared_ptr<Completion>> Start(const HttpBackend& backend,
+                                                  HttpRequest& http,
+                                                  Parser parser) {
+  SPECWIRE_ASSIGN_OR_RETURN(const ByteBudget::Lease turn,
+                            WaitToParse(backend, http.body));
+  OpenAiRequest request;
+  {
+    SPECWIRE_ASSIGN_OR_RETURN(const Json body, ParseJsonObject(http.body));
+    http.DropBody();
+    SPECWIRE_ASSIGN_OR_RETURN(request, parser(body));
+  }
+  auto completion = std::make_shared<Completion>(backend, std::move(request));
+  completion->Call(http);
+  return completion;
 }
 
 HttpResponse Complete(const HttpBackend& backend,
-                      const HttpRequest& http,
+                      HttpRequest& http,
                       Parser parser) {
-  absl::StatusOr<OpenAiRequest> request = ReadRequest(http, parser);
-  if (!request.ok()) return ToHttpError(request.status());
-  const auto completion =
-      std::make_shared<Completion>(backend, *std::move(request));
-  if (const absl::Status status = completion->Begin(http.client);
-      !status.ok()) {
+  const absl::StatusOr<std::shared_ptr<Completion>> started =
+      Start(backend, http, parser);
+  if (!started.ok()) return ToHttpError(started.status());
+  const std::shared_ptr<Completion>& completion = *started;
+  if (const absl::Status status = completion->Begin(); !status.ok()) {
     return ToHttpError(status);
   }
   if (!completion->streams()) return completion->Answer();
@@ -152,11 +169,8 @@ absl::StatusOr<std::vector<Json>> ListModels(const HttpBackend& backend,
                                              const HttpRequest& http,
                                              int64_t created) {
   v1::ListModelsResponse response;
-  SPECWIRE_RETURN_IF_ERROR(CallUnary(backend.channel,
-                                     kListModels,
-                                     v1::ListModelsRequest(),
-                                     http.client,
-                                     &response));
+  SPECWIRE_RETURN_IF_ERROR(CallUnary(
+      backend.channel, kListModels, v1::ListModelsRequest(), http, &response));
   std::vector<Json> models;
   std::set<std::string> names;
   for (const v1::ServedModel& served : response.models()) {
@@ -183,10 +197,16 @@ HttpResponse OneModel(const HttpBackend& backend,
       ListModels(backend, http, created);
   if (!models.ok()) return ToHttpError(models.status());
   const std::string name = http.path.substr(sizeof(kModelsPath));
+  std::vector<std::string> served;
   for (const Json& model : *models) {
     if (model["id"] == name) return JsonAnswer(model);
+    served.push_back(model["id"]);
   }
-  return ToHttpError(absl::NotFoundError("model: none of this name is served"));
+  return ToHttpError(
+      absl::NotFoundError(absl::StrCat("model: '",
+                                       name,
+                                       "' is not served; served: ",
+                                       absl::StrJoin(served, ", "))));
 }
 
 }  // namespace
@@ -198,7 +218,7 @@ void AddOpenAiRoutes(HttpServer* server, const HttpBackend* backend) {
     route.path = path;
     route.slow = true;
     route.admit = AdmitTo(kGenerate, &backend->access);
-    route.handler = [backend, parser](const HttpRequest& request) {
+    route.handler = [backend, parser](HttpRequest& request) {
       return Complete(*backend, request, parser);
     };
     server->Handle(std::move(route));

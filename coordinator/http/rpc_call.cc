@@ -3,6 +3,7 @@
 
 #include "absl/time/clock.h"
 #include "common/rpc/status.h"
+#include "coordinator/access.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/proto_buffer_reader.h"
 
@@ -12,11 +13,16 @@ RpcCall::RpcCall(const std::shared_ptr<grpc::Channel>& channel,
                  const std::string& method,
                  const google::protobuf::Message& request,
                  absl::Duration limit,
-                 HttpClient* client) {
+                 const HttpRequest& http) {
+  if (const std::string key = KeyDigest(http.Header("authorization"));
+      !key.empty()) {
+    context_.AddMetadata(kForKey, key);
+  }
+  context_.AddMetadata(kForPeer, http.client->peer());
   context_.set_deadline(absl::ToChronoTime(absl::Now() + limit));
   grpc::GenericStub stub(channel);
   call_ = stub.PrepareCall(&context_, method, &queue_);
-  watch_ = client->OnGone([this] { context_.TryCancel(); });
+  watch_ = http.client->OnGone([this] { context_.TryCancel(); });
   call_->StartCall(nullptr);
   if (!Wait()) return;
   const grpc::Slice slice(request.SerializeAsString());
@@ -68,9 +74,9 @@ absl::Status RpcCall::Finish() {
 absl::Status CallUnary(const std::shared_ptr<grpc::Channel>& channel,
                        const std::string& method,
                        const google::protobuf::Message& request,
-                       HttpClient* client,
+                       const HttpRequest& http,
                        google::protobuf::Message* response) {
-  RpcCall call(channel, method, request, kUnaryLimit, client);
+  RpcCall call(channel, method, request, kUnaryLimit, http);
   call.Read(response);
   return call.Finish();
 }

@@ -23,12 +23,13 @@ namespace specwire::coordinator {
 // Lifetime: the client outlives it. The destructor cancels what runs.
 class RpcCall {
  public:
-  // `method` as in "/specwire.v1.GenerationService/Generate".
+  // `method` as in "/specwire.v1.GenerationService/Generate". When it returns
+  // the request is on its way. `http` is whose turn it takes.
   RpcCall(const std::shared_ptr<grpc::Channel>& channel,
           const std::string& method,
           const google::protobuf::Message& request,
           absl::Duration limit,
-          HttpClient* client);
+          const HttpRequest& http);
   ~RpcCall();
   RpcCall(const RpcCall&) = delete;
   RpcCall& operator=(const RpcCall&) = delete;
@@ -56,7 +57,7 @@ class RpcCall {
 absl::Status CallUnary(const std::shared_ptr<grpc::Channel>& channel,
                        const std::string& method,
                        const google::protobuf::Message& request,
-                       HttpClient* client,
+                       const HttpRequest& http,
                        google::protobuf::Message* response);
 
 // A stream's whole call may take this long, any other this long.

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/http/rpc_routes.h"
 
+#include <optional>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/retry_delay.h"
 #include "common/base/status_macros.h"
 #include "coordinator/http/http_status.h"
 #include "coordinator/http/json_input.h"
+#include "coordinator/http/proto_json.h"
 #include "coordinator/http/rpc_call.h"
 #include "google/protobuf/message.h"
 #include "google/protobuf/util/json_util.h"
@@ -17,6 +20,12 @@ namespace {
 
 using google::protobuf::Message;
 using google::protobuf::MethodDescriptor;
+
+// Bytes that JSON takes for each of its own while it is parsed, at most; see
+// CheckJsonObject.
+constexpr size_t kParseFactor = 10;
+constexpr size_t kSmallParse = 16 << 10;
+constexpr absl::Duration kParsePatience = absl::Seconds(10);
 
 std::unique_ptr<Message> MakeMessage(
     const google::protobuf::Descriptor* descriptor) {
@@ -29,14 +38,7 @@ std::unique_ptr<Message> MakeMessage(
 absl::Status ParseRequest(const std::string& body, Message* request) {
   SPECWIRE_RETURN_IF_ERROR(CheckJsonObject(body));
   if (body.empty()) return absl::OkStatus();
-  const auto status =
-      google::protobuf::util::JsonStringToMessage(body, request);
-  if (status.ok()) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "body: the JSON is no ",
-      request->GetDescriptor()->name(),
-      ": ",
-      std::string(status.message().data(), status.message().size())));
+  return ParseProtoJson(body, "body", request);
 }
 
 absl::StatusOr<std::string> ToJson(const Message& message) {
@@ -76,10 +78,12 @@ HttpResponse CallStream(const HttpBackend& backend,
                         const std::string& path,
                         const Message& request,
                         std::unique_ptr<Message> response,
-                        HttpClient* client) {
+                        const HttpRequest& http,
+                        ByteBudget::Lease turn) {
   const auto stream = std::make_shared<StreamCall>();
   stream->call = std::make_unique<RpcCall>(
-      backend.channel, path, request, kStreamLimit, client);
+      backend.channel, path, request, kStreamLimit, http);
+  turn.Release();
   stream->response = std::move(response);
   HttpResponse answer;
   answer.content_type = "text/event-stream";
@@ -98,18 +102,23 @@ std::string PathOf(const MethodDescriptor& method) {
 
 HttpResponse CallMethod(const HttpBackend& backend,
                         const MethodDescriptor* method,
-                        const HttpRequest& http) {
+                        HttpRequest& http) {
   const std::string path = PathOf(*method);
+  absl::StatusOr<ByteBudget::Lease> turn = WaitToParse(backend, http.body);
+  if (!turn.ok()) return ToHttpError(turn.status());
   const std::unique_ptr<Message> request = MakeMessage(method->input_type());
   absl::Status status = ParseRequest(http.body, request.get());
   if (!status.ok()) return ToHttpError(status);
+  http.DropBody();
   std::unique_ptr<Message> response = MakeMessage(method->output_type());
   if (method->server_streaming()) {
     return CallStream(
-        backend, path, *request, std::move(response), http.client);
+        backend, path, *request, std::move(response), http, *std::move(turn));
   }
-  status =
-      CallUnary(backend.channel, path, *request, http.client, response.get());
+  RpcCall call(backend.channel, path, *request, kUnaryLimit, http);
+  turn->Release();
+  call.Read(response.get());
+  status = call.Finish();
   if (!status.ok()) return ToHttpError(status);
   absl::StatusOr<std::string> json = ToJson(*response);
   if (!json.ok()) return ToHttpError(json.status());
@@ -120,6 +129,17 @@ HttpResponse CallMethod(const HttpBackend& backend,
 }
 
 }  // namespace
+
+absl::StatusOr<ByteBudget::Lease> WaitToParse(const HttpBackend& backend,
+                                              const std::string& body) {
+  if (body.size() <= kSmallParse) return ByteBudget::Lease();
+  std::optional<ByteBudget::Lease> turn =
+      backend.parsing.Take(kParseFactor * body.size(), kParsePatience);
+  if (turn.has_value()) return *std::move(turn);
+  return WithRetryDelay(
+      absl::UnavailableError("too many large requests wait to be parsed"),
+      absl::Seconds(1));
+}
 
 void AddRpcRoutes(HttpServer* server,
                   const HttpBackend* backend,
@@ -132,7 +152,7 @@ void AddRpcRoutes(HttpServer* server,
     route.path = absl::StrCat("/api/", method->name());
     route.slow = true;
     route.admit = AdmitTo(PathOf(*method), &backend->access);
-    route.handler = [backend, method](const HttpRequest& request) {
+    route.handler = [backend, method](HttpRequest& request) {
       return CallMethod(*backend, method, request);
     };
     server->Handle(std::move(route));

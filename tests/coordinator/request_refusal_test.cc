@@ -83,6 +83,21 @@ INSTANTIATE_TEST_SUITE_P(
         {"PromptBeyondContext",
          [](Request* r) { r->set_text(std::string(100, 'a')); },
          {"100 tokens", "context is 64"}},
+        {"PromptBeyondAllTokens",
+         [](Request* r) { r->set_text(std::string(4 << 20, 'a')); },
+         {"prompt: has 4194304 bytes", "the model's context is 64 tokens",
+          "more than 13 bytes"}},
+        {"ChatBeyondAllTokens",
+         [](Request* r) {
+           r->mutable_chat()->add_messages()->set_content(
+               std::string(1 << 20, 'a'));
+         },
+         {"prompt: has", "the model's context is 64 tokens"}},
+        {"TooManyStepsOfTheTemplate",
+         [](Request* r) {
+           for (int i = 0; i < 110'000; ++i) r->mutable_chat()->add_messages();
+         },
+         {"prompt.chat.messages: ", "more than"}},
         {"ZeroMaxTokens",
          [](Request* r) { r->mutable_stop()->set_max_tokens(0); },
          {"stop.max_tokens", "0"}},

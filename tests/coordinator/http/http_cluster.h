@@ -41,9 +41,9 @@ class HttpCluster {
 
   InProcessCluster* operator->() { return &cluster_; }
   FakeVerifier* verifier() { return verifier_; }
+  int port();
 
  private:
-  int port();
 
   InProcessCluster cluster_;
   FakeVerifier* verifier_ = nullptr;

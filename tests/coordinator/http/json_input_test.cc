@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -45,6 +46,32 @@ TEST(JsonInputTest, RefusesEverythingElse) {
                            "\xef\xbb{}"}) {
     EXPECT_THAT(Problem(text), HasSubstr("malformed at byte")) << text;
   }
+}
+
+// A text of `count` times `value` in an array.
+std::string Many(const std::string& value, int count) {
+  std::string text = absl::StrCat("{\"a\":[", value);
+  for (int i = 1; i < count; ++i) absl::StrAppend(&text, ",", value);
+  return absl::StrCat(text, "]}");
+}
+
+TEST(JsonInputTest, BoundsWhatTakesMemoryWithoutHavingBytes) {
+  EXPECT_TRUE(CheckJsonObject(Many("1", 1 << 20)).ok());
+  EXPECT_THAT(Problem(Many("1", kMaxJsonNumbers + 1)),
+              HasSubstr("has more than 1114112 numbers"));
+  for (const char* value : {"[]", "{}", "\"\""}) {
+    // The object, its name and the array are three.
+    EXPECT_TRUE(CheckJsonObject(Many(value, kMaxJsonNodes - 3)).ok());
+    EXPECT_THAT(Problem(Many(value, kMaxJsonNodes - 2)),
+                HasSubstr("has more than 131072 strings, names"))
+        << value;
+  }
+  std::string names = "{";
+  for (int i = 0; i < kMaxJsonNodes; ++i) {
+    absl::StrAppend(&names, "\"", i, "\":1,");
+  }
+  absl::StrAppend(&names, "\"x\":1}");
+  EXPECT_THAT(Problem(names), HasSubstr("strings, names"));
 }
 
 TEST(JsonInputTest, RefusesWhatLibrariesReadDifferently) {
@@ -99,7 +126,7 @@ TEST_F(JsonFieldsTest, NamesTheFieldThatIsWrong) {
   EXPECT_EQ(fields_.Integer("yes").status().message(),
             "yes: must be a whole number");
   EXPECT_EQ(fields_.Integer("bigger").status().message(),
-            "bigger: must be a whole number of 64 bits");
+            "bigger: 9223372036854775808 is no 64-bit integer");
   EXPECT_EQ(fields_.Int32("wide").status().message(),
             "wide: 2147483648 is out of range");
   EXPECT_EQ(fields_.Float("huge").status().message(),

@@ -243,7 +243,12 @@ TEST(OpenAiRequestTest, WrongTypesAndNumbersAreNamed) {
             "stream: must be true or false");
   EXPECT_EQ(Problem(ParseCompletion(Text(R"("stream_options": {})"))),
             "stream_options: goes with \"stream\": true only");
-  EXPECT_NE(Problem(ParseCompletion(Text(R"("speculation": {"x": 1})"))), "");
+  EXPECT_EQ(Problem(ParseCompletion(Text(R"("speculation": {"x": 1})"))),
+            "speculation.x: there is no such field");
+  EXPECT_EQ(Problem(ParseCompletion(Text(R"("speculation": [1])"))),
+            "speculation: must be an object");
+  EXPECT_EQ(Problem(ParseCompletion(Text(R"("seed": 18446744073709551616)"))),
+            "seed: 1.8446744073709552e+19 is no 64-bit integer");
 }
 
 TEST(OpenAiRequestTest, ErrorsNameTheFieldAsOpenAiDoes) {
@@ -255,6 +260,9 @@ TEST(OpenAiRequestTest, ErrorsNameTheFieldAsOpenAiDoes) {
   EXPECT_EQ(renamed("sampling.top_p: 2 is"), "top_p: 2 is");
   EXPECT_EQ(renamed("prompt.text: must"), "prompt: must");
   EXPECT_EQ(renamed("prompt.chat.messages: must"), "messages: must");
+  EXPECT_EQ(renamed("prompt.chat: model"), "messages: model");
+  EXPECT_EQ(renamed("prompt.token_ids[0]: -1 is"), "prompt: [0]: -1 is");
+  EXPECT_EQ(renamed("prompt_logprobs: 21"), "logprobs: 21");
   EXPECT_EQ(renamed("n: 99"), "n: 99");
   EXPECT_EQ(renamed("stop: too many"), "stop: too many");
   const absl::Status busy = WithRetryDelay(

@@ -181,6 +181,13 @@ TEST_F(OpenAiRoutesTest, ErrorsHaveOpenAisShape) {
   EXPECT_EQ(answer.status, 400) << answer.body;
   EXPECT_EQ(answer.json["error"]["param"], "top_p");
   EXPECT_EQ(cluster_.Post("/v1/completions", "not json").status, 400);
+  answer = Complete({{"prompt", {-1}}});
+  EXPECT_EQ(answer.status, 400);
+  EXPECT_EQ(answer.json["error"]["param"], "prompt");
+  answer = Complete({{"prompt", std::string(1 << 20, 'a')}});
+  EXPECT_EQ(answer.status, 400);
+  EXPECT_EQ(answer.json["error"]["code"], "context_length_exceeded");
+  EXPECT_EQ(answer.json["error"]["param"], "prompt");
 }
 
 TEST_F(OpenAiRoutesTest, ModelsAreListedAndFound) {
@@ -192,6 +199,8 @@ TEST_F(OpenAiRoutesTest, ModelsAreListedAndFound) {
   const HttpAnswer none = cluster_.Get("/v1/models/none");
   EXPECT_EQ(none.status, 404);
   EXPECT_EQ(none.json["error"]["code"], "model_not_found");
+  EXPECT_EQ(none.json["error"]["message"],
+            "model: 'none' is not served; served: fake");
 }
 
 TEST_F(OpenAiRoutesTest, AClientThatGoesEndsItsRequest) {

@@ -106,9 +106,21 @@ TEST_F(RpcRoutesTest, ErrorsHaveTheirStatusCodeAndField) {
   }
 }
 
+TEST_F(RpcRoutesTest, ErrorsInJsonNameTheFieldThatIsWrong) {
+  const HttpAnswer answer = cluster_.Post(
+      "/api/Generate", R"({"text": "a", "sampling": {"seed": 1e30}})");
+  EXPECT_EQ(answer.status, 400);
+  EXPECT_EQ(answer.json["error"]["param"], "sampling.seed");
+  EXPECT_EQ(answer.json["error"]["message"],
+            "sampling.seed: 1e+30 is no 64-bit integer");
+}
+
 TEST_F(RpcRoutesTest, NothingElseIsServed) {
   EXPECT_EQ(cluster_.Post("/api/Join", "{}").status, 404);
-  EXPECT_EQ(cluster_.Post("/api/Nothing", "{}").status, 404);
+  const HttpAnswer nothing = cluster_.Post("/api/Nothing", "{}");
+  EXPECT_EQ(nothing.status, 404);
+  EXPECT_THAT(nothing.json["error"]["message"].get<std::string>(),
+              HasSubstr("/api/Generate, "));
   EXPECT_EQ(cluster_.Get("/api/Generate").status, 405);
   EXPECT_EQ(cluster_.Post("/api/ListModels", "{}", {}, "text/plain").status,
             415);

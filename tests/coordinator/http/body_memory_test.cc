@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Many clients that post the largest bodies at once.
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <fstream>
+#include <iostream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "gtest/gtest.h"
+#include "tests/common/http/http_client.h"
+#include "tests/coordinator/http/http_cluster.h"
+
+namespace specwire {
+namespace {
+
+constexpr int kNumClients = 40;
+constexpr size_t kBodyBytes = (8 << 20) - 100;
+// What is allowed beyond what there was before: bodies, what is parsed of them,
+// and some room. Without bounds forty such bodies take gigabytes.
+constexpr int64_t kMostGrowth = int64_t{700} << 20;
+constexpr int64_t kMostLeft = int64_t{200} << 20;
+
+int64_t ResidentBytes() {
+  int64_t pages = 0;
+  int64_t resident = 0;
+  std::ifstream("/proc/self/statm") >> pages >> resident;
+  return resident * sysconf(_SC_PAGESIZE);
+}
+
+// `part` as often as a body has room for it.
+std::string Body(const std::string& begin,
+                 const std::string& part,
+                 const std::string& end) {
+  std::string body = begin;
+  while (body.size() + part.size() < kBodyBytes) body += part;
+  body.pop_back();
+  return body + end;
+}
+
+class BodyMemoryTest : public testing::Test {
+ protected:
+  void Flood(const char* path, const std::string& body);
+
+  HttpCluster cluster_;
+};
+
+void BodyMemoryTest::Flood(const char* path, const std::string& body) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "a sanitizer keeps what is freed";
+#endif
+  const std::string request = absl::StrCat(
+      "POST ",
+      path,
+      " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: "
+      "application/json\r\nContent-Length: ",
+      body.size(),
+      "\r\n\r\n",
+      body);
+  const int64_t before = ResidentBytes();
+  std::atomic<int> num_left = kNumClients;
+  std::atomic<int> num_told = 0;
+  std::vector<std::thread> clients;
+  for (int i = 0; i < kNumClients; ++i) {
+    clients.emplace_back([&] {
+      const std::string answer = Exchange(cluster_.port(), request);
+      // Read and found wrong, or told to come later.
+      num_told += absl::StartsWith(answer, "HTTP/1.1 400 ") ||
+                          absl::StartsWith(answer, "HTTP/1.1 503 ")
+                      ? 1
+                      : 0;
+      --num_left;
+    });
+  }
+  int64_t most = before;
+  int num_healthy = 0;
+  while (num_left > 0) {
+    EXPECT_EQ(cluster_.Get("/health").status, 200);
+    ++num_healthy;
+    most = std::max(most, ResidentBytes());
+    absl::SleepFor(absl::Milliseconds(5));
+  }
+  for (std::thread& client : clients) client.join();
+  EXPECT_EQ(num_told, kNumClients);
+  EXPECT_GT(num_healthy, 0);
+  EXPECT_LT(most - before, kMostGrowth);
+  EXPECT_TRUE(Eventually([&] { return ResidentBytes() - before < kMostLeft; }));
+  RecordProperty("growth_mib", absl::StrCat((most - before) >> 20));
+  std::cout << "grew by " << ((most - before) >> 20) << " MiB, "
+            << ((ResidentBytes() - before) >> 20) << " MiB are left, "
+            << num_healthy << " times healthy\n";
+}
+
+TEST_F(BodyMemoryTest, ManyTokenIdsOnOpenAisRoute) {
+  Flood("/v1/completions", Body("{\"prompt\":[", "1234567,", "]}"));
+}
+
+TEST_F(BodyMemoryTest, ManyTokenIdsOnOurs) {
+  Flood("/api/Generate", Body("{\"tokenIds\":{\"ids\":[", "1234567,", "]}}"));
+}
+
+TEST_F(BodyMemoryTest, ManyEmptyObjects) {
+  Flood("/v1/completions", Body("{\"prompt\":[", "{},", "]}"));
+}
+
+TEST_F(BodyMemoryTest, ALongText) {
+  Flood("/v1/completions", Body("{\"prompt\":\"", "word ", "\"}"));
+}
+
+}  // namespace
+}  // namespace specwire
