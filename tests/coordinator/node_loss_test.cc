@@ -232,9 +232,9 @@ TEST(NodeLossTest, LostVerifierMovesToAnother) {
 
 // No verifier ends a stream like this: its connection garbles headers.
 TEST(NodeLossTest, AStreamThatEndsForItsConnectionsSakeMoves) {
-  for (const absl::Status& loss : {absl::UnknownError("bad header"),
-                                   absl::UnimplementedError("no such method"),
-                                   absl::DeadlineExceededError("too early")}) {
+  for (const absl::StatusCode loss : {absl::StatusCode::kUnknown,
+                                      absl::StatusCode::kUnimplemented,
+                                      absl::StatusCode::kDeadlineExceeded}) {
     InProcessCluster cluster;
     cluster.AddVerifier({.lose_streams_after = 30, .loss = loss});
     ASSERT_TRUE(cluster.WaitServing(1, 0));

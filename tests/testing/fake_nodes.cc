@@ -445,7 +445,7 @@ void FakeVerifier::SendCommit(Sequence* sequence, const Commit& commit) {
   } else if (options_.lose_streams_after.has_value() &&
              sequence->num_committed >= *options_.lose_streams_after) {
     sequence->closed = true;
-    sequence->sender->Finish(options_.loss);
+    sequence->sender->Finish(absl::Status(options_.loss, "lost"));
   }
 }
 

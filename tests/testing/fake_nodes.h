@@ -74,7 +74,7 @@ struct FakeVerifierOptions {
   // Every stream is lost after this many tokens.
   std::optional<int> lose_streams_after = std::nullopt;
   // And ends like this.
-  absl::Status loss = absl::UnavailableError("lost");
+  absl::StatusCode loss = absl::StatusCode::kUnavailable;
   // Every commit but a sequence's first is off by this many positions.
   int commit_shift = 0;
   // GetModel fails so many times first.

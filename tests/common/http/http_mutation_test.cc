@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -84,19 +85,30 @@ std::vector<std::string> Words() {
           std::string(3000, 'y')};
 }
 
+// What a route saw.
+struct SeenRequest {
+  std::map<std::string, std::string> headers;
+  std::string body;
+};
+
+HttpServerOptions Options() {
+  HttpServerOptions options;
+  options.max_head_bytes = 1024;
+  options.max_body_bytes = kMaxBodyBytes;
+  return options;
+}
+
 // Whole answers to `bytes`, and what our routes saw of them.
 class OneConnection {
  public:
-  OneConnection() {
-    context_.options.max_head_bytes = 1024;
-    context_.options.max_body_bytes = kMaxBodyBytes;
+  OneConnection() : context_(Options()) {
     Add("GET", "/a", "fine");
     Add("POST", "/p", "taken");
     Add("GET", "/files/", "file");
     context_.routes.back().prefix = true;
     Add("GET", "/stream", "");
     context_.routes.back().handler = [this](const HttpRequest& request) {
-      requests_.push_back(request);
+      requests_.push_back({request.headers, request.body});
       HttpResponse response;
       response.stream = [](HttpStream* out) {
         out->Write("one ");
@@ -127,7 +139,7 @@ class OneConnection {
     return answer;
   }
 
-  const std::vector<HttpRequest>& requests() const { return requests_; }
+  const std::vector<SeenRequest>& requests() const { return requests_; }
   int num_slow() const { return context_.num_slow; }
 
  private:
@@ -137,7 +149,7 @@ class OneConnection {
     route.path = path;
     route.slow = true;
     route.handler = [this, body](const HttpRequest& request) {
-      requests_.push_back(request);
+      requests_.push_back({request.headers, request.body});
       HttpResponse response;
       response.body = body;
       return response;
@@ -146,7 +158,7 @@ class OneConnection {
   }
 
   HttpContext context_;
-  std::vector<HttpRequest> requests_;
+  std::vector<SeenRequest> requests_;
 };
 
 // The status codes of the answers.
@@ -162,9 +174,9 @@ std::vector<int> StatusesOf(const std::string& answers) {
   return statuses;
 }
 
-void ExpectSound(const HttpRequest& request, const std::string& bytes) {
+void ExpectSound(const SeenRequest& request, const std::string& bytes) {
   EXPECT_LE(request.body.size(), kMaxBodyBytes);
-  if (request.Header("transfer-encoding").empty()) {
+  if (!request.headers.contains("transfer-encoding")) {
     EXPECT_NE(bytes.find(request.body), std::string::npos);
   }
   for (const auto& [name, value] : request.headers) {
@@ -198,7 +210,7 @@ TEST(HttpMutationTest, EveryRequestIsAnsweredOrRefused) {
           << answers;
       ++(status == 200 ? num_answered : num_refused);
     }
-    for (const HttpRequest& request : connection.requests()) {
+    for (const SeenRequest& request : connection.requests()) {
       ExpectSound(request, bytes);
     }
     EXPECT_EQ(connection.num_slow(), 0);
