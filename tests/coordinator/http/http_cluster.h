@@ -44,7 +44,6 @@ class HttpCluster {
   int port();
 
  private:
-
   InProcessCluster cluster_;
   FakeVerifier* verifier_ = nullptr;
 };
