@@ -171,7 +171,7 @@ LocalDrafterOptions ToLocalDrafterOptions(const Flags& flags,
   }
   options.model = flags.local_draft_model;
   options.engine.engine = flags.engine.engine;
-  options.engine.threads = std::move(threads);
+  options.engine.thread_pool = std::move(threads);
   options.engine.kv_cache_mib =
       std::max<int64_t>(flags.engine.kv_cache_mib / kPartForDrafts, 1);
   return options;
@@ -251,7 +251,7 @@ absl::StatusOr<std::unique_ptr<Engine>> MakeEngine(
          .fail_after = flags.synthetic.fail_after});
   }
   EngineOptions options = flags.engine;
-  options.threads = std::move(threads);
+  options.thread_pool = std::move(threads);
   return LoadEngine(flags.model, options);
 }
 

@@ -58,12 +58,13 @@ struct ModelInfo {
 struct EngineOptions {
   // One of common/model/engine_names.h.
   std::string engine = kDefaultEngine;
-  // Threads for one forward pass, at least 1, of the engine's own.
+  // Size of the pool that the engine makes for its forward passes, at least 1,
+  // unless it is given one.
   int num_threads = 1;
-  // Instead of those: shared by engines whose passes follow each other on one
-  // thread, for workers that still watch for work when the next engine has
-  // some.
-  std::shared_ptr<ThreadPool> threads = nullptr;
+  // The pool to use instead of one of its own: shared by engines whose passes
+  // follow each other on one thread, for workers that still watch for work when
+  // the next engine has some.
+  std::shared_ptr<ThreadPool> thread_pool = nullptr;
   // Size of the KV block pool in MiB. Memory that no token has reached is
   // reserved, not used.
   int64_t kv_cache_mib = 512;

@@ -170,7 +170,7 @@ std::unique_ptr<Ops> CreateOps(const Backend& backend,
                                const EngineOptions& options,
                                int max_model_len,
                                std::vector<float> rope_factors) {
-  std::shared_ptr<ThreadPool> threads = options.threads;
+  std::shared_ptr<ThreadPool> threads = options.thread_pool;
   if (threads == nullptr) {
     threads = std::make_shared<ThreadPool>(options.num_threads);
   }
@@ -247,8 +247,8 @@ void LogLoaded(const ModelInfo& info,
                const EngineOptions& options,
                int num_blocks,
                absl::Time started) {
-  const int num_threads = options.threads != nullptr
-                              ? options.threads->num_threads()
+  const int num_threads = options.thread_pool != nullptr
+                              ? options.thread_pool->num_threads()
                               : options.num_threads;
   SPECWIRE_LOG(Info,
                "loaded ",
