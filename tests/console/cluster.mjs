@@ -49,10 +49,17 @@ test("a key is asked for where the server wants one, and sent", async () => {
 });
 
 test("cluster: bars of caches have a legend", async () => {
+  await page.route("**/api/ListNodes", async (route) => {
+    const { nodes } = await (await route.fetch()).json();
+    const verifier = nodes.find(({ registration }) => registration.name === "verifier-0");
+    Object.assign(verifier.load, { kvBlocksUsed: "30", kvBlocksCached: "20", kvBlocksTotal: "100" });
+    await route.fulfill({ json: { nodes } });
+  });
   await visit("cluster");
   await page.locator(".meter").first().waitFor();
   const legend = await page.locator("#page-cluster .legend li").allTextContents();
   assert.deepEqual(legend.map((text) => text.trim().split(/[ ,]/)[0]), ["in", "kept", "free"]);
+  await page.getByText("30.0 % of 100 blocks, 20.0 % kept").waitFor();
   // The marks of the legend are those of the bars.
   const drawn = await page.evaluate(() => {
     const look = (selector, pseudo) => getComputedStyle(document.querySelector(selector), pseudo);

@@ -174,7 +174,7 @@ export function startCluster() {
     const cached = Number(load.kvBlocksCached ?? 0) / (total || 1);
     replace(cells.cache, ...(total === 0 ? ["–"] : [
       vars(el("span", { class: "meter", role: "img", "aria-label": `${percent(used)} in use, ${percent(cached)} kept for prefixes` }), { used, cached }),
-      el("span", { class: "quiet block" }, `${percent(used)} of ${count(total)} blocks`)]));
+      el("span", { class: "quiet block" }, `${percent(used)} of ${count(total)} blocks${cached > 0 ? `, ${percent(cached)} kept` : ""}`)]));
     button.hidden = !["SERVING", "SUSPECT", "JOINING"].includes(state);
   }
 
