@@ -50,7 +50,9 @@ class BodyMemoryTest : public testing::Test {
  protected:
   void Flood(const char* path, const std::string& body);
 
-  HttpCluster cluster_;
+  // A variable, or this compiler takes a part of it for uninitialized.
+  const FakeVerifierOptions verifier_;
+  HttpCluster cluster_{nullptr, verifier_};
 };
 
 void BodyMemoryTest::Flood(const char* path, const std::string& body) {
