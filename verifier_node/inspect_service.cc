@@ -37,6 +37,11 @@ absl::StatusOr<std::vector<int32_t>> TokensOf(const v1::InspectText& text,
   std::vector<int32_t> tokens;
   if (text.has_token_ids()) {
     const auto& ids = text.token_ids().ids();
+    // Before anything is done for each of them.
+    if (ids.size() > kMaxInspectTokens) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          field, ": has ", ids.size(), " tokens; at most ", kMaxInspectTokens));
+    }
     for (const int32_t id : ids) {
       SPECWIRE_RETURN_IF_ERROR(CheckRange(absl::StrCat(field, ".token_ids"),
                                           id,
