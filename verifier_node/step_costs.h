@@ -26,7 +26,8 @@ inline constexpr int kStepCostRows[] = {1, 2, 3, 4, 5, 6, 8, 16, 64};
 // Times passes of each number of rows on an idle engine, behind as many
 // positions as a short conversation has, or half of what fits. All take turns,
 // so that what slows the machine for a while slows all of them; about a second
-// in all, on a slow machine three turns. Leaves the engine's cache empty. A
+// in all, on a slow machine three turns, or what three seconds have room for,
+// at least one. Leaves the engine's cache empty. A
 // number of rows that does not fit the model is left out.
 // REQUIRES: the engine's thread-bound methods are nobody else's meanwhile;
 // 1 <= rows <= Engine::kMaxRows.

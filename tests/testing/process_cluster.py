@@ -224,8 +224,16 @@ class Cluster(Client):
                                 *flags)
 
     def wait_serving(self, *names):
-        wait_until(lambda: self.serving() == sorted(names),
-                   f"only {sorted(names)} to serve")
+        try:
+            wait_until(lambda: self.serving() == sorted(names),
+                       f"only {sorted(names)} to serve")
+        except AssertionError as error:
+            # What they are instead, and what they have said last.
+            nodes = self.run("nodes", "--json")
+            logs = "".join(f"\n{name}: {program.err()[-1000:]}"
+                           for name, program in self.programs.items())
+            raise AssertionError(
+                f"{error}\n{nodes.stdout}{nodes.stderr}{logs}") from None
 
     def metrics(self, name):
         return read_metrics(self.metrics_addresses[name])
