@@ -10,6 +10,9 @@
 namespace specwire::coordinator {
 namespace {
 
+// The time of fewer passes tells more of the machine than of drafts.
+constexpr int kLeastTokensForSpeedup = 16;
+
 // Times are read from a clock that may be set back.
 absl::Duration NotNegative(absl::Duration duration) {
   return std::max(duration, absl::ZeroDuration());
@@ -129,7 +132,8 @@ v1::GenerateResponse Reply::Finished(const FinishRequest& finish,
   // the time between the first and the last is not what they took.
   const double passes_ms = absl::ToDoubleMilliseconds(figures.passes_time);
   const double took_ms = std::max(timings->generation_time_ms(), passes_ms);
-  if (request_->params.speculation.enabled && took_ms > 0) {
+  if (request_->params.speculation.enabled && took_ms > 0 &&
+      num_told_ >= kLeastTokensForSpeedup) {
     finished->mutable_speculation()->set_measured_speedup(
         (num_told_ - 1) * absl::ToDoubleMilliseconds(figures.plain_step) /
         took_ms);

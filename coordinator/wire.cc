@@ -353,9 +353,13 @@ v1::SpeculationStats MakeStats(const SpeculationFigures& figures,
   stats.mutable_acceptance_histogram()->Assign(
       figures.acceptance_histogram.begin(), figures.acceptance_histogram.end());
   stats.set_rule(ToProto(settings.rule));
+  // A step may verify more than one proposal, and the verifier's own.
+  const int longest_step =
+      static_cast<int>(figures.draft_tokens_per_position.size());
   stats.set_num_spec_tokens(
       settings.enabled
-          ? std::max(settings.run_length, figures.longest_run_length)
+          ? std::max(
+                {settings.run_length, figures.longest_run_length, longest_step})
           : 0);
   stats.set_num_passes(figures.num_passes);
   stats.set_num_drafted_tokens(figures.num_drafted_tokens);

@@ -122,7 +122,7 @@ absl::Status Serve(const Flags& flags, const NodeOptions& options) {
       metric::kNumRequestsRunning, "Sequences that are open.", {}, [&thread] {
         return thread.num_sequences();
       });
-  AddKvCacheGauge(drafter.get(), &registry);
+  AddKvCacheGauges(drafter.get(), &registry);
   DraftServiceImpl service(*drafter,
                            &thread,
                            draft_token_ns,

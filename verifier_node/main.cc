@@ -348,7 +348,7 @@ absl::Status Serve(const Flags& flags, const NodeOptions& options) {
                       &metrics,
                       std::move(local_drafter));
   AddGauges(&registry, &thread);
-  AddKvCacheGauge(engine.get(), &registry);
+  AddKvCacheGauges(engine.get(), &registry);
   SPECWIRE_ASSIGN_OR_RETURN(
       const std::unique_ptr<VerifierServiceImpl> service,
       VerifierServiceImpl::Create(

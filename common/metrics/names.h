@@ -59,6 +59,8 @@ inline constexpr char kNumRequestsRunning[] = "specwire_num_requests_running";
 inline constexpr char kNumRequestsWaiting[] = "specwire_num_requests_waiting";
 // From 0 to 1.
 inline constexpr char kKvCacheUsage[] = "specwire_kv_cache_usage_ratio";
+inline constexpr char kKvCacheKept[] = "specwire_kv_cache_kept_ratio";
+inline constexpr char kKvCacheBlocks[] = "specwire_kv_cache_blocks";
 // By labels kRole and kState.
 inline constexpr char kNodes[] = "specwire_nodes";
 // Constant 1, by label kVersion.

@@ -128,15 +128,27 @@ void SetThread(Thread* thread, const Cache* cache, NodeParts* parts) {
   parts->stop = [thread] { thread->Stop(); };
 }
 
-// The gauge of the used part of a KV cache, where there is one.
+// The gauges of a KV cache, where there is one.
 // Lifetime: `cache` must outlive `registry`.
 template <typename Cache>
-void AddKvCacheGauge(const Cache* cache, MetricsRegistry* registry) {
+void AddKvCacheGauges(const Cache* cache, MetricsRegistry* registry) {
   if (cache->kv_blocks_total() == 0) return;
   registry->AddCallbackGauge(
       metric::kKvCacheUsage, "Used part of the KV cache.", {}, [cache] {
         return static_cast<double>(cache->kv_blocks_used()) /
                static_cast<double>(cache->kv_blocks_total());
+      });
+  registry->AddCallbackGauge(
+      metric::kKvCacheKept,
+      "Part of the KV cache that is kept for prefixes only.",
+      {},
+      [cache] {
+        return static_cast<double>(cache->kv_blocks_cached()) /
+               static_cast<double>(cache->kv_blocks_total());
+      });
+  registry->AddCallbackGauge(
+      metric::kKvCacheBlocks, "Blocks of the KV cache.", {}, [cache] {
+        return static_cast<double>(cache->kv_blocks_total());
       });
 }
 

@@ -197,24 +197,39 @@ TEST_F(ReplyTest, TimesAreFromArrivalAndBetweenTokens) {
 TEST_F(ReplyTest, MeasuresTheSpeedupAgainstPlainSteps) {
   Begin();
   Delta({'a', 'b'}, 0, 30);
-  Delta({'c', 'd', 'e'}, 0, 70);
+  Delta(std::vector<int32_t>(15, 'c'), 0, 110);
   SpeculationFigures figures;
   FinishRequest finish;
   finish.reason = FinishReason::kLength;
-  // Four tokens came in 40 ms.
-  figures.plain_step = absl::Milliseconds(15);
+  // Sixteen tokens came in 80 ms.
+  figures.plain_step = absl::Microseconds(7500);
   EXPECT_EQ(reply_->Finished(finish, figures, "")
                 .finished()
                 .speculation()
                 .measured_speedup(),
             1.5);
-  // They came together, but the passes took 80 ms.
-  figures.passes_time = absl::Milliseconds(80);
+  // They came together, but the passes took 160 ms.
+  figures.passes_time = absl::Milliseconds(160);
   EXPECT_EQ(reply_->Finished(finish, figures, "")
                 .finished()
                 .speculation()
                 .measured_speedup(),
             0.75);
+}
+
+TEST_F(ReplyTest, TellsNoSpeedupOfAFewTokens) {
+  Begin();
+  Delta({'a', 'b'}, 0, 30);
+  Delta(std::vector<int32_t>(13, 'c'), 0, 110);
+  SpeculationFigures figures;
+  figures.plain_step = absl::Milliseconds(15);
+  FinishRequest finish;
+  finish.reason = FinishReason::kLength;
+  EXPECT_EQ(reply_->Finished(finish, figures, "")
+                .finished()
+                .speculation()
+                .measured_speedup(),
+            0);
 }
 
 TEST_F(ReplyTest, ClockThatIsSetBackMakesNoNegativeTimes) {
