@@ -5,9 +5,11 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
 #include "common/base/draining.h"
 #include "common/base/retry_delay.h"
+#include "common/base/stable_hash.h"
 #include "common/base/status_macros.h"
 #include "common/drafting/drafter_names.h"
 #include "common/rpc/convert.h"
@@ -19,6 +21,11 @@
 
 namespace specwire::coordinator {
 namespace {
+
+// What verifiers are told of a user: not the digest of a key.
+std::string ShareOf(absl::string_view user) {
+  return absl::StrCat(absl::Hex(StableHash(user), absl::kZeroPad16));
+}
 
 // Requests that wait to be tokenized: any number that runs at once may come at
 // once, but one may have kMaxMessageBytes.
@@ -124,6 +131,8 @@ std::shared_ptr<WriterHandler> GenerationService::StartSession(
   defaults.speculation = options_.speculation;
   defaults.credit = options_.credit;
   defaults.drafters = DrafterNames((*model)->info);
+  const std::string user = UserOf(*context);
+  defaults.user = ShareOf(user);
   // A copy: the call, and its request with it, may end before a worker comes to
   // it.
   const bool queued = workers_.Post(
@@ -135,7 +144,7 @@ std::shared_ptr<WriterHandler> GenerationService::StartSession(
         session->Begin(BuildRequest(request, std::move(model), defaults));
       },
       request.SpaceUsedLong(),
-      UserOf(*context));
+      user);
   if (!queued) session->Begin(TooBusy());
   return handler;
 }
@@ -256,8 +265,9 @@ grpc::ServerUnaryReactor* GenerationService::Score(
     SPECWIRE_ASSIGN_OR_RETURN(
         std::shared_ptr<const CatalogModel> model,
         ResolveModel(request->model(), *catalog_, *environment_.registry));
-    SPECWIRE_ASSIGN_OR_RETURN(const CheckedScore score,
+    SPECWIRE_ASSIGN_OR_RETURN(CheckedScore score,
                               BuildScore(*request, std::move(model)));
+    score.user = ShareOf(UserOf(*context));
     return RunScore(score, environment_, *context, response);
   };
   const bool queued = score_workers_.Post(

@@ -602,6 +602,7 @@ absl::StatusOr<CheckedRequest> BuildRequest(
   }
   checked.priority = request.priority();
   checked.cache_salt = request.cache_salt();
+  checked.user = defaults.user;
   checked.affinity = Affinity(checked.params.prompt, checked.cache_salt);
   if (!checked.stop.stop.empty()) {
     checked.params.credit = std::min(

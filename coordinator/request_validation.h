@@ -44,6 +44,8 @@ struct CheckedRequest {
   int priority = 0;
   // Separates tenants.
   std::string cache_salt = "";
+  // Whose it is, for verifiers that share their time.
+  std::string user = "";
   // Requests whose prompts begin alike, and no others but by chance, have the
   // same.
   uint64_t affinity = 0;
@@ -61,6 +63,8 @@ struct RequestDefaults {
   // Drafters that fit the model, the local one under the names by which it may
   // be asked for.
   std::vector<std::string> drafters;
+  // See CheckedRequest.
+  std::string user;
 };
 
 // Every check below refuses with a message that names the field and the limit,

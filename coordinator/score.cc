@@ -167,6 +167,7 @@ absl::Status ScoreOn(const NodeLink& link,
                                    score.tokens.begin() + window.end);
   request.set_top(score.top);
   request.set_num_context(window.first_target - window.begin);
+  request.set_user(score.user);
   SetChecksum(0, &request);
   // Ends with the caller's call: its cancellation and its deadline.
   const std::unique_ptr<grpc::ClientContext> call =

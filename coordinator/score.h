@@ -31,6 +31,8 @@ struct CheckedScore {
   std::vector<ScoreWindow> windows;
   int top = 0;
   bool token_bytes = false;
+  // See CheckedRequest.
+  std::string user;
 };
 
 // INVALID_ARGUMENT naming the field and the limit. Tokenizes, which may take

@@ -51,6 +51,7 @@ v1::DecodeRequest MakeDecodeOpen(const CheckedRequest& request,
   }
   out->set_priority(request.priority);
   out->set_tenant_salt(request.cache_salt);
+  out->set_user(request.user);
   out->set_source(open.source);
   out->set_decode_until(open.decode_until);
   out->set_patience_us(PatienceUs(open.patience));

@@ -18,10 +18,10 @@
 
 namespace specwire::verifier {
 
-// Shares time between tenants by the tokens that were computed for them: each
-// has a counter, and the one with the least comes first. One that comes back
-// starts at the present minimum, at least: idling saves up nothing, and leaving
-// pays off no debt.
+// Shares time between tenants, or users, by the tokens that were computed for
+// them: each has a counter, and the one with the least comes first. One that
+// comes back starts at the present minimum, at least: idling saves up nothing,
+// and leaving pays off no debt.
 //
 // Memory: tenants that are present, and kMaxIdle others.
 // Thread safety: one thread at a time.
@@ -55,18 +55,21 @@ class FairShare {
   int64_t minimum_ = 0;
 };
 
-// What decides who comes before whom: the higher priority, then the tenant that
-// got less, then (for rows, not for prompts) who had its latest pass earlier,
-// then who came first.
+// What decides who comes before whom: the higher priority, then the user who
+// got less, then the tenant of that user that got less, then (for rows, not for
+// prompts) who had its latest pass earlier, then who came first.
 struct Standing {
   int32_t priority = 0;
+  int64_t user_served = 0;
   int64_t served = 0;
   int64_t last_pass = 0;
   int64_t arrival = 0;
 
   bool GoesBefore(const Standing& other) const {
-    return std::tuple(-int64_t{priority}, served, last_pass, arrival) <
+    return std::tuple(
+               -int64_t{priority}, user_served, served, last_pass, arrival) <
            std::tuple(-int64_t{other.priority},
+                      other.user_served,
                       other.served,
                       other.last_pass,
                       other.arrival);

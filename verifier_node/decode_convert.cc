@@ -13,6 +13,14 @@
 namespace specwire::verifier {
 namespace {
 
+constexpr size_t kMaxUserBytes = 64;
+
+absl::Status CheckUser(absl::string_view user) {
+  if (user.size() <= kMaxUserBytes) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("user: ", user.size(), " bytes, at most ", kMaxUserBytes));
+}
+
 constexpr int64_t kLockStep = -1;
 
 absl::StatusOr<absl::Duration> Patience(int64_t patience_us) {
@@ -48,6 +56,7 @@ void AddEntries(const std::vector<PositionLogprobs>& entries, Field* field) {
 absl::Status CheckRequest(const v1::DecodeOpen& message) {
   SPECWIRE_RETURN_IF_ERROR(
       CheckSequence(message.choice(), message.tenant_salt()));
+  SPECWIRE_RETURN_IF_ERROR(CheckUser(message.user()));
   if (message.has_logprobs()) {
     SPECWIRE_RETURN_IF_ERROR(CheckCandidates("logprobs", message.logprobs()));
   }
@@ -122,6 +131,7 @@ absl::StatusOr<OpenSequence> FromProto(const v1::DecodeOpen& message,
   }
   open.priority = message.priority();
   open.cache_salt = message.tenant_salt();
+  open.user = message.user();
   VerifyParams& params = open.params;
   params.tokens.assign(message.tokens().begin(), message.tokens().end());
   params.prompt_length = message.prompt_length();
@@ -211,6 +221,7 @@ absl::StatusOr<OpenScore> FromProto(const v1::ScoreTokensRequest& message,
     }
   }
   SPECWIRE_RETURN_IF_ERROR(CheckCandidates("top", message.top()));
+  SPECWIRE_RETURN_IF_ERROR(CheckUser(message.user()));
   if (message.num_context() < 0 ||
       message.num_context() >= message.tokens_size()) {
     return absl::InvalidArgumentError(absl::StrCat("num_context: ",
@@ -223,6 +234,7 @@ absl::StatusOr<OpenScore> FromProto(const v1::ScoreTokensRequest& message,
   open.tokens.assign(message.tokens().begin(), message.tokens().end());
   open.num_context = message.num_context();
   open.top = message.top();
+  open.user = message.user();
   return open;
 }
 

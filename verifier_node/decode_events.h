@@ -67,6 +67,8 @@ struct OpenSequence {
   int32_t priority = 0;
   // Prefixes are shared, and time is divided, by it.
   std::string cache_salt = {};
+  // Whose turn it is used up.
+  std::string user = {};
   // When its caller gives up.
   absl::Time deadline = absl::InfiniteFuture();
   // A step that waits for a proposal without limit waits in vain if one takes
@@ -91,6 +93,8 @@ struct OpenScore {
   int num_context = 0;
   // Candidates for each position, 0 to kMaxLogprobs.
   int top = 0;
+  // See OpenSequence.
+  std::string user;
   // When its caller gives up.
   absl::Time deadline = absl::InfiniteFuture();
   // Shared with the stream's reactor.

@@ -59,9 +59,11 @@ bool EngineSequence::IsBlocked(absl::Time now) const {
                                     VerifySequence::Next::Kind::kBlocked;
 }
 
-Standing EngineSequence::standing(const FairShare& shares) const {
+Standing EngineSequence::standing(const FairShare& users,
+                                  const FairShare& tenants) const {
   return {.priority = priority,
-          .served = shares.served(cache_salt),
+          .user_served = users.served(user),
+          .served = tenants.served(tenant),
           .arrival = arrival};
 }
 

@@ -71,6 +71,9 @@ struct EngineSequence {
   int64_t arrival = 0;
   int32_t priority = 0;
   std::string cache_salt = {};
+  // Who is charged for it, and in whose share: the user, and the user's tenant.
+  std::string user = {};
+  std::string tenant = {};
   // When it came into the queue, last.
   absl::Time queued_at;
   // How long it was in the queue, all in all.
@@ -99,7 +102,7 @@ struct EngineSequence {
   int64_t num_committed() const;
   // It has no credit.
   bool IsBlocked(absl::Time now) const;
-  Standing standing(const FairShare& shares) const;
+  Standing standing(const FairShare& users, const FairShare& tenants) const;
   VictimCandidate victim(absl::Time now) const;
   // Its part in the next pass as far as it alone decides.
   // REQUIRES: running, num_uncomputed() >= 1.

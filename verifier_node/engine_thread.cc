@@ -109,6 +109,7 @@ void EngineThread::OnOpen(StreamId stream, OpenSequence open) {
   sequence->stream = stream;
   sequence->priority = open.priority;
   sequence->cache_salt = std::move(open.cache_salt);
+  sequence->user = std::move(open.user);
   if (open.prompt_logprobs.has_value()) {
     sequence->wanted = {.end = prompt_length, .top = *open.prompt_logprobs};
   }
@@ -139,6 +140,7 @@ void EngineThread::OnOpenScore(StreamId stream, OpenScore open) {
                       .end = static_cast<int>(open.tokens.size()),
                       .top = open.top};
   const absl::Time deadline = open.deadline;
+  sequence->user = std::move(open.user);
   sequence->score = std::make_unique<OpenScore>(std::move(open));
   Add(std::move(sequence), deadline);
 }
@@ -149,7 +151,11 @@ void EngineThread::Add(std::unique_ptr<EngineSequence> added,
   EngineSequence* const sequence = added.get();
   sequence->arrival = ++num_arrivals_;
   sequence->queued_at = now;
-  shares_.Enter(sequence->cache_salt);
+  // A salt that others have, too, is another tenant.
+  sequence->tenant = absl::StrCat(
+      sequence->user, absl::string_view("\0", 1), sequence->cache_salt);
+  user_shares_.Enter(sequence->user);
+  tenant_shares_.Enter(sequence->tenant);
   sequences_[sequence->stream] = std::move(added);
   if (absl::Status status = CheckSize(*sequence); !status.ok()) {
     return End(sequence, std::move(status));
@@ -189,7 +195,9 @@ absl::Status EngineThread::CheckCredit(const EngineSequence& sequence) const {
   if (!sequence.decoding->peer_done || !sequence.IsBlocked(clock_->Now())) {
     return absl::OkStatus();
   }
-  return absl::FailedPreconditionError(
+  // A coordinator closes nothing half: the mark that did was altered on its
+  // way, or the caller has given up.
+  return absl::AbortedError(
       absl::StrCat("decode_until: reached at ",
                    sequence.tokens().size(),
                    ", and nothing can raise it: the stream was half-closed"));
@@ -274,7 +282,8 @@ void EngineThread::Erase(StreamId stream) {
     metrics_->OnUnverified(
         {}, static_cast<int>(sequence->decoding->verify.pending().size()));
   }
-  shares_.Leave(sequence->cache_salt);
+  user_shares_.Leave(sequence->user);
+  tenant_shares_.Leave(sequence->tenant);
   if (sequence->running()) {
     const absl::Time now = clock_->Now();
     wait_estimate_.OnLeft(now);

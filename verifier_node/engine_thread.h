@@ -260,7 +260,8 @@ class EngineThread final : private StreamWorker<DecodeEvent>::Client {
   absl::btree_map<StreamId, std::unique_ptr<EngineSequence>> sequences_;
   int64_t num_arrivals_ = 0;
   int64_t num_passes_ = 0;
-  FairShare shares_;
+  FairShare user_shares_;
+  FairShare tenant_shares_;
   WaitEstimate wait_estimate_;
   ServiceEstimate service_estimate_;
   PassCost pass_cost_;

@@ -52,7 +52,7 @@ std::vector<EngineSequence*> EngineThread::FindReady(
     running.push_back(sequence->victim(now));
     Member member;
     member.sequence = sequence;
-    member.standing = sequence->standing(shares_);
+    member.standing = sequence->standing(user_shares_, tenant_shares_);
     member.candidate = sequence->Candidate();
     PassCandidate& candidate = member.candidate;
     if (sequence->decoding != nullptr) {
@@ -344,9 +344,10 @@ void EngineThread::CountPass(absl::Span<PassRun> runs,
     if (!run.status.ok()) continue;
     const int prefill_rows = run.plan.rows - (run.plan.steps ? 1 : 0);
     if (prefill_rows > 0) metrics_->OnPrefill(prefill_rows);
-    shares_.Charge(
-        run.sequence->cache_salt,
-        prefill_rows + static_cast<int64_t>(run.commit.tokens.size()));
+    const int64_t num_tokens =
+        prefill_rows + static_cast<int64_t>(run.commit.tokens.size());
+    user_shares_.Charge(run.sequence->user, num_tokens);
+    tenant_shares_.Charge(run.sequence->tenant, num_tokens);
     if (!run.plan.steps) continue;
     steps = true;
     MarkPrefilled(run.commit.position, run.sequence->decoding.get());

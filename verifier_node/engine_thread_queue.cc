@@ -78,7 +78,8 @@ void EngineThread::StartQueued(absl::Time now, absl::Duration* pause) {
       // One without credit could only hold what others need.
       if (sequence->IsBlocked(now)) return;
       if (next == nullptr ||
-          sequence->standing(shares_).GoesBefore(next->standing(shares_))) {
+          sequence->standing(user_shares_, tenant_shares_)
+              .GoesBefore(next->standing(user_shares_, tenant_shares_))) {
         next = sequence;
       }
     });

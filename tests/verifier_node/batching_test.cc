@@ -344,6 +344,32 @@ TEST(BatchingTest, TenantsTakeTurnsInTheQueue) {
   EXPECT_EQ(order, (std::vector<int>{30, 31, 30, 31, 30, 30, 30, 30}));
 }
 
+TEST(BatchingTest, AUserWithManyTenantsTakesTurnsWithOneWhoHasNone) {
+  Bench bench({}, {.max_num_sequences = 1});
+  bench.engine_.Pause();
+  // Sequence 0 holds the place while the others come.
+  std::vector<Bench::Stream> streams = {
+      bench.Open(Bench::Greedy(Prompt(5), 5))};
+  ASSERT_TRUE(bench.engine_.WaitUntilPaused());
+  const auto open = [&](const char* user, std::string salt, int length) {
+    OpenSequence one = Bench::Greedy(Prompt(length), 40);
+    one.user = user;
+    one.cache_salt = std::move(salt);
+    streams.push_back(bench.Open(std::move(one)));
+  };
+  for (int i = 0; i < 6; ++i)
+    open("anna", std::string(1, static_cast<char>('a' + i)), 30);
+  for (int i = 0; i < 2; ++i) open("bob", "", 31);
+  ASSERT_TRUE(Eventually([&] { return bench.thread_.num_sequences() == 9; }));
+  bench.engine_.Resume();
+  for (const Bench::Stream& stream : streams) bench.ExpectDone(stream);
+  std::vector<int> order;
+  for (const auto& [sequence, rows] : bench.engine_.runs()) {
+    if (rows >= 30) order.push_back(rows);
+  }
+  EXPECT_EQ(order, (std::vector<int>{30, 31, 30, 31, 30, 30, 30, 30}));
+}
+
 TEST(BatchingTest, ThePriorityOfAPromptDecidesWhoIsComputedFirst) {
   Bench bench({}, {.prefill_rows = 50});
   bench.engine_.Pause();

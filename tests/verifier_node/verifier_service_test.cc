@@ -365,7 +365,7 @@ TEST(VerifierServiceTest, EndsAHalfClosedStreamWithoutCredit) {
   client.Send(open);
   client.WritesDone();
   const grpc::Status status = client.Drain();
-  EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::ABORTED);
   EXPECT_THAT(status.error_message(), HasSubstr("decode_until"));
   EXPECT_EQ(client.tokens(), engine.Continue(Prompt(), 3));
 }
