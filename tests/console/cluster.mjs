@@ -48,6 +48,21 @@ test("a key is asked for where the server wants one, and sent", async () => {
   forgive(/status of 401/);
 });
 
+test("cluster: how slow a verifier is shows while it has sequences", async () => {
+  let load = { slowdown: 1.6 };
+  await page.route("**/api/ListNodes", async (route) => {
+    const { nodes } = await (await route.fetch()).json();
+    nodes.find(({ registration }) => registration.name === "verifier-0").load = load;
+    await route.fulfill({ json: { nodes } });
+  });
+  await visit("cluster");
+  const verifier = page.locator("#nodes tr", { hasText: "verifier-0" });
+  await verifier.waitFor();
+  assert.doesNotMatch(await verifier.textContent(), /slower/);
+  load = { slowdown: 1.6, numSequences: 2 };
+  await verifier.getByText("1.6 × slower than alone").waitFor();
+});
+
 test("cluster: bars of caches have a legend", async () => {
   await page.route("**/api/ListNodes", async (route) => {
     const { nodes } = await (await route.fetch()).json();

@@ -4,7 +4,7 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { REPEAT, finished, forgive, generate, open, page, tokens, visit } from "./harness.mjs";
+import { REPEAT, answerWith, finished, forgive, generate, open, page, tokens, visit } from "./harness.mjs";
 
 /** The bodies of the page's requests to generate, from now on. */
 function requests() {
@@ -110,10 +110,7 @@ test("play: speed is by the verifier's clock, however tokens come here", async (
     ...[...Array(10).keys()].map((i) => ({ delta: { firstIndex: i, tokenIds: [10 + i], text: "a", textEnds: [1], trace: [pass(i)] } })),
     { finished: { finishReason: "FINISH_REASON_LENGTH", usage: { completionTokens: 10 }, timings: { tokensPerSecond: 53464.6 } } },
   ];
-  await page.route("**/api/Generate", (route) => route.fulfill({
-    contentType: "text/event-stream",
-    body: messages.map((message) => `data: ${JSON.stringify(message)}\n\n`).join(""),
-  }));
+  await answerWith(messages);
   await generate({ kind: "raw", prompt: "x" });
   await finished();
   assert.match(await page.locator(".lane-status").textContent(), /100\.0 tokens\/s/);

@@ -46,6 +46,7 @@ test("explain: sliders reshape the next token's distribution in pipeline order",
   await page.fill("#stage-top-k", "0");
   await page.fill("#stage-temperature", "0");
   await page.waitForFunction(() => document.querySelectorAll(".stage-left")[6].textContent === "1 left");
+  assert.match(await page.locator("#stage-chart").textContent(), /: 1 token left\./);
   await page.fill("#stage-temperature", "1");
   await page.fill("#stage-min-p", "0.5");
   await page.waitForFunction(() => /^\d left$/.test(document.querySelectorAll(".stage-left")[7].textContent));

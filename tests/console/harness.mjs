@@ -91,3 +91,9 @@ export async function expectHarmless() {
   assert.equal(await page.evaluate(() => window.hacked), undefined);
   assert.equal(await page.locator("main img, main script, main iframe, main svg[onload]").count(), 0);
 }
+
+/** Has the server answer each Generate with `messages`. */
+export const answerWith = (messages) => page.route("**/api/Generate", (route) => route.fulfill({
+  contentType: "text/event-stream",
+  body: messages.map((message) => `data: ${JSON.stringify(message)}\n\n`).join(""),
+}));

@@ -4,7 +4,7 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { REPEAT, finished, forgive, generate, open, page, tokens, visit } from "./harness.mjs";
+import { REPEAT, answerWith, finished, forgive, generate, open, page, tokens, visit } from "./harness.mjs";
 
 test("play: tokens stream in, marked by their origin", async () => {
   await visit("play");
@@ -107,4 +107,34 @@ test("play: what the server refuses is said", async () => {
   await page.waitForFunction(() => !document.getElementById("run").disabled);
   // The browser notes each refusal itself.
   forgive(/status of 400/);
+});
+
+test("play: nothing is told of draft tokens where there were none", async () => {
+  await visit("play");
+  const proposal = { drafter: "local", tokens: [{ position: 1, tokenId: 4, outcome: "DRAFT_OUTCOME_STALE" }] };
+  await answerWith([
+    { started: { requestId: "x", promptTokenIds: [1], sampling: { seed: "7" } } },
+    { delta: { firstIndex: 0, tokenIds: [10], text: "a", textEnds: [1], trace: [{ position: 1, choices: [{ tokenId: 10 }], drafts: [proposal] }] } },
+    { finished: { finishReason: "FINISH_REASON_LENGTH", usage: { completionTokens: 1 }, speculation: { numPasses: "1", numDraftedTokens: "1" } } },
+  ]);
+  // Twice: the second answer is to a prompt that ran before.
+  for (let i = 0; i < 2; ++i) {
+    await generate({ kind: "raw", prompt: "x" });
+    await finished();
+    const status = await page.locator(".lane-status span").allTextContents();
+    assert.equal(status[0], "1 token");
+    assert.equal(status.at(-1), "no draft tokens");
+    assert.doesNotMatch(status.join(), /accepted|a step/);
+    assert.equal(await page.locator(".note").isVisible(), false);
+  }
+});
+
+test("play: the prompt tells how to send it", async () => {
+  await visit("play");
+  assert.match(await page.locator("#prompt").evaluate((prompt) =>
+    document.getElementById(prompt.getAttribute("aria-describedby"))?.textContent), /Ctrl and Enter/);
+  await page.fill("#max-tokens", "2");
+  await page.locator("#prompt").press("Control+Enter");
+  await tokens().first().waitFor();
+  await finished();
 });

@@ -5,7 +5,7 @@
 import { call, facts } from "./api.js";
 import { announce, byId, el, svg, vars } from "./dom.js";
 import { askForKey } from "./key_dialog.js";
-import { count, percent, visible } from "./text.js";
+import { count, counted, percent, visible } from "./text.js";
 
 const PERIOD_MS = 1000;
 // Rates are over so many readings; the sparkline has more.
@@ -97,9 +97,9 @@ export function startCluster() {
     const speeds = samples.map((_, i) => rate((sample) => sample.tokens, i));
     byId("tiles").replaceChildren(
       tile("Tokens per second", speeds.at(-1).toFixed(1), sparkline(speeds)),
-      tile("Acceptance lately", lately, el("p", { class: "hint" }, `${percent(stats.total?.draftAcceptanceRate ?? 0)} since the start`)),
+      tile("Acceptance lately", lately, el("p", { class: "hint" }, last.drafted > 0 ? `${percent(stats.total.draftAcceptanceRate ?? 0)} since the start` : "no draft tokens since the start")),
       tile("Requests running", count(stats.numRequestsRunning), el("p", { class: "hint" }, `${count(stats.numRequestsWaiting)} being prepared`)),
-      tile("Requests done", count(last.requests), el("p", { class: "hint" }, `${count(last.tokens)} tokens`)));
+      tile("Requests done", count(last.requests), el("p", { class: "hint" }, counted(last.tokens, "token"))));
   }
 
   function tile(name, value, more) {
@@ -168,7 +168,7 @@ export function startCluster() {
       node.model ? el("span", { class: "quiet block" }, `${node.model.engine ?? ""}, context ${count(node.model.maxModelLen)}`) : null);
     replace(cells.load, gone ? "–" : `${count(load.numSequences)}`,
       !gone && load.numWaiting ? el("span", { class: "quiet block" }, `${count(load.numWaiting)} waiting`) : null,
-      !gone && Number(load.slowdown ?? 0) > 1.2 ? el("span", { class: "quiet block" }, `${Number(load.slowdown).toFixed(1)} × slower than alone`) : null);
+      load.numSequences && Number(load.slowdown ?? 0) > 1.2 ? el("span", { class: "quiet block" }, `${Number(load.slowdown).toFixed(1)} × slower than alone`) : null);
     const total = Number(load.kvBlocksTotal ?? 0);
     const used = Number(load.kvBlocksUsed ?? 0) / (total || 1);
     const cached = Number(load.kvBlocksCached ?? 0) / (total || 1);
@@ -198,9 +198,10 @@ export function startCluster() {
         vars(el("span", { class: "bar", role: "img", "aria-label": `acceptance ${percent(stats.draftAcceptanceRate ?? 0)}` }),
           { part: stats.draftAcceptanceRate ?? 0 }),
         el("p", { class: "pair-figures" },
-          el("span", null, `${percent(stats.draftAcceptanceRate ?? 0)} accepted`),
-          el("span", null, `${count(stats.numAcceptedDraftTokens)} of ${count(stats.numDraftTokens)} tokens`),
-          el("span", null, `${(stats.meanAcceptanceLength ?? 0).toFixed(2)} tokens a step`),
+          ...Number(stats.numDraftTokens ?? 0) === 0 ? [el("span", null, "no draft tokens")] : [
+            el("span", null, `${percent(stats.draftAcceptanceRate ?? 0)} accepted`),
+            el("span", null, `${count(stats.numAcceptedDraftTokens)} of ${counted(stats.numDraftTokens, "token")}`),
+            el("span", null, `${(stats.meanAcceptanceLength ?? 0).toFixed(2)} tokens a step`)],
           el("span", null, `${speed.toFixed(1)} accepted/s`)));
     })));
   }

@@ -5,7 +5,7 @@
 import { ApiError, stream } from "./api.js";
 import { PATIENCE_MS, isSilent, secondsSince } from "./connection.js";
 import { el } from "./dom.js";
-import { bytesOf, count, decodeBytes, milliseconds, percent, sliceBytes, textNodes, visibleToken } from "./text.js";
+import { bytesOf, count, counted, decodeBytes, milliseconds, percent, sliceBytes, textNodes, visibleToken } from "./text.js";
 
 const ORIGINS = {
   draft: "accepted draft token",
@@ -80,7 +80,7 @@ export class Lane {
       await stream("Generate", request, (message) => this.onMessage(message), { signal });
       if (!this.finished) throw new ApiError(0, "The coordinator ended the stream before the answer ended.");
     } catch (error) {
-      const soFar = `after ${count(this.tokens.length)} tokens`;
+      const soFar = `after ${counted(this.tokens.length, "token")}`;
       this.status.textContent = error.name === "AbortError" ? `Stopped ${soFar}.` : `Failed ${soFar}.`;
       throw error;
     } finally {
@@ -100,7 +100,7 @@ export class Lane {
     if (now - this.tokensAt < PATIENCE_MS) return;
     const stalled = isSilent() || (this.seed !== "" && now - this.heardAt >= PATIENCE_MS);
     this.status.classList.toggle("stalled", stalled);
-    const soFar = `${count(this.tokens.length)} tokens`;
+    const soFar = counted(this.tokens.length, "token");
     this.status.textContent = stalled
       ? `${soFar}, then no answer for ${secondsSince(this.heardAt)} s: the stream has stalled.`
       : `${soFar}, no further one for ${secondsSince(this.tokensAt)} s; the cluster is at work …`;
@@ -110,6 +110,11 @@ export class Lane {
   rememberingDrafters() {
     const names = new Set([...this.proposals.values()].flat().map((proposal) => proposal.drafter));
     return REMEMBER.filter((name) => names.has(name));
+  }
+
+  /** False if no draft token was verified, so that nothing is told of them. */
+  get verifiedDrafts() {
+    return Number(this.finished?.speculation?.numDraftTokens ?? 0) > 0;
   }
 
   /** Tokens per second from the first pass to the last, by the verifier's clock:
@@ -156,7 +161,7 @@ export class Lane {
     });
     this.tokensAt = performance.now();
     this.status.classList.remove("stalled");
-    this.status.textContent = `${count(this.tokens.length)} tokens …`;
+    this.status.textContent = `${counted(this.tokens.length, "token")} …`;
     this.scheduleProgress();
   }
 
@@ -215,14 +220,16 @@ export class Lane {
     const stats = finished.speculation ?? {};
     const times = finished.timings ?? {};
     const parts = [
-      `${count(finished.usage?.completionTokens)} tokens`,
+      counted(finished.usage?.completionTokens, "token"),
       `${this.speed.toFixed(1)} tokens/s`,
       `first after ${milliseconds(times.timeToFirstTokenMs)}`,
       `finished by ${(finished.finishReason ?? "").replace("FINISH_REASON_", "").toLowerCase()}`,
     ];
     if (this.speculative) {
-      parts.push(`${percent(stats.draftAcceptanceRate ?? 0)} of ${count(stats.numDraftTokens)} draft tokens accepted`,
-        `${(stats.meanAcceptanceLength ?? 0).toFixed(2)} tokens a step`);
+      parts.push(...this.verifiedDrafts
+        ? [`${percent(stats.draftAcceptanceRate ?? 0)} of ${counted(stats.numDraftTokens, "draft token")} accepted`,
+          `${(stats.meanAcceptanceLength ?? 0).toFixed(2)} tokens a step`]
+        : ["no draft tokens"]);
     }
     this.status.replaceChildren(...parts.map((part) => el("span", null, part)));
   }

@@ -116,7 +116,7 @@ class Play {
   /** Says that an answer that was given before is drafted more easily. */
   noteMemory(lane, prompt) {
     const names = lane.rememberingDrafters();
-    if (this.asked.has(prompt) && names.length > 0) {
+    if (lane.verifiedDrafts && this.asked.has(prompt) && names.length > 0) {
       lane.setNote(`This prompt ran here before, and the drafter ${names.join(" and ")} keeps what was answered: `
         + "acceptance and speed can be far better than for a new text. “Compare with plain decoding” starts without that memory.");
     }

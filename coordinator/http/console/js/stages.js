@@ -4,7 +4,7 @@
 
 import { el, latestOnly, slider, vars } from "./dom.js";
 import { inspect } from "./inspect.js";
-import { count, decodeBytes, percent, tokenChip } from "./text.js";
+import { count, counted, decodeBytes, percent, tokenChip } from "./text.js";
 
 const SHOWN = 12;
 const NAMES = {
@@ -89,7 +89,7 @@ export function startStages(node, report) {
     const whole = (stage.numLeft ?? 0) <= after.size;
     const scale = Math.max(...before.values(), ...after.values());
     chart.replaceChildren(
-      el("p", { class: "hint" }, "After ", el("strong", null, nameOf(stage)), `: ${count(stage.numLeft)} tokens left. The upright mark is the model’s own probability.`),
+      el("p", { class: "hint" }, "After ", el("strong", null, nameOf(stage)), `: ${counted(stage.numLeft, "token")} left. The upright mark is the model’s own probability.`),
       el("ul", { class: "bars stages", "aria-label": `Probabilities after ${nameOf(stage)}` }, ...rows.slice(0, SHOWN + 4).map((entry) => {
         const p = after.get(key(entry)) ?? 0;
         const raw_p = before.get(key(entry)) ?? 0;

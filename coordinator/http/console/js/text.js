@@ -94,3 +94,8 @@ export function milliseconds(ms) {
 export function count(n) {
   return Number(n ?? 0).toLocaleString("en-US").replaceAll(",", "\u00a0");
 }
+
+/** "1 token", "2 tokens". */
+export function counted(n, noun) {
+  return `${count(n)} ${noun}${Number(n ?? 0) === 1 ? "" : "s"}`;
+}
