@@ -138,3 +138,21 @@ test("play: the prompt tells how to send it", async () => {
   await tokens().first().waitFor();
   await finished();
 });
+
+test("nothing can be pressed before the page listens", async () => {
+  let goOn;
+  const held = new Promise((resolve) => { goOn = resolve; });
+  await page.route("**/js/play.js", async (route) => {
+    await held;
+    await route.continue();
+  });
+  const loaded = visit("play");
+  await page.locator("#run").waitFor();
+  const enabled = () => page.locator("header button:enabled, main button:enabled:visible").count();
+  assert.equal(await enabled(), 0);
+  await page.locator("#max-tokens").press("Enter");
+  goOn();
+  await loaded;
+  await page.locator("#run:enabled").waitFor();
+  assert.equal(await enabled(), 5);
+});

@@ -71,3 +71,5 @@ onKeyWanted((error) => askForApiKey(error.message));
 const asked = location.hash.slice(1);
 show(PAGES.includes(asked) ? asked : "play", false);
 watchConnection(refresh);
+// Nothing can be pressed that nobody listens to.
+for (const button of document.querySelectorAll("[data-wants-script]")) button.disabled = false;
