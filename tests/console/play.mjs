@@ -156,3 +156,13 @@ test("nothing can be pressed before the page listens", async () => {
   await page.locator("#run:enabled").waitFor();
   assert.equal(await enabled(), 5);
 });
+
+test("play: plain decoding does not run where the speculative answer failed", async () => {
+  await visit("play");
+  await page.route("**/api/Generate", (route) => route.abort("connectionrefused"));
+  await generate({ prompt: "x", compare: true });
+  await page.locator("#play-error").waitFor();
+  await page.waitForFunction(() => !document.getElementById("run").disabled);
+  assert.deepEqual(await page.locator(".lane-status").allTextContents(), ["Failed after 0 tokens.", "Not run."]);
+  forgive(/ERR_CONNECTION_REFUSED/);
+});

@@ -45,7 +45,7 @@ export class Lane {
       class: "answer", role: "listbox", tabindex: "0", dir: "auto", id: `${id}-tokens`,
       "aria-label": `${title}: tokens`, "aria-orientation": "horizontal",
     });
-    this.status = el("p", { class: "lane-status" }, "Waiting for the first token …");
+    this.status = el("p", { class: "lane-status" }, "Waiting for its turn …");
     this.note = el("p", { class: "note", hidden: true });
     this.reading = el("p", { class: "sr", id: `${id}-text` });
     this.legend = this.speculative
@@ -75,6 +75,7 @@ export class Lane {
     const start = performance.now();
     this.heardAt = start;
     this.tokensAt = start;
+    this.status.textContent = "Waiting for the first token …";
     const watch = setInterval(() => this.showWait(), 500);
     try {
       await stream("Generate", request, (message) => this.onMessage(message), { signal });
@@ -92,6 +93,11 @@ export class Lane {
       this.elapsed = performance.now() - start;
       this.reading.textContent = this.tokens.map((token) => token.text).join("");
     }
+  }
+
+  /** Says that it will not run. */
+  skip() {
+    this.status.textContent = "Not run.";
   }
 
   /** Says how long nothing has come, and whether anybody is at work. */

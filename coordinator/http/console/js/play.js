@@ -105,9 +105,14 @@ class Play {
   async run(lanes, prompt, compare) {
     const seed = this.settings.seed;
     // One behind the other, so that neither takes the other's time.
-    for (const lane of lanes) {
+    for (const [i, lane] of lanes.entries()) {
       const request = this.settings.requestOf(prompt, { speculative: lane.speculative, seed, fresh: compare });
-      await lane.run(request, this.abort.signal);
+      try {
+        await lane.run(request, this.abort.signal);
+      } catch (error) {
+        for (const later of lanes.slice(i + 1)) later.skip();
+        throw error;
+      }
     }
     if (compare) this.judge(...lanes);
     else this.noteMemory(lanes[0], JSON.stringify(prompt));
