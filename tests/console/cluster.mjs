@@ -97,6 +97,37 @@ test("cluster: nobody is offered to drain where nobody may", async () => {
   assert.equal(await button.getAttribute("aria-describedby"), "drain-why");
 });
 
+test("cluster: who would drain the last verifier is told what that means", async () => {
+  let others = [];
+  await page.route("**/api/ListNodes", async (route) => {
+    const { nodes } = await (await route.fetch()).json();
+    const own = nodes.find(({ registration }) => registration.name === "verifier-0");
+    const made = others.map((other, i) => ({
+      ...own, ...other, nodeId: `other-${i}`, registration: { ...own.registration, name: `other-${i}` },
+    }));
+    await route.fulfill({ json: { nodes: [...nodes, ...made] } });
+  });
+  await visit("cluster");
+  const expected = [
+    [[], /This is the last verifier: nothing will serve\./],
+    [[{ state: "NODE_STATE_DRAINING" }], /This is the last verifier: nothing will serve\./],
+    [[{ model: { name: "another" } }], /This is the last verifier of \S+: nothing will serve that model\./],
+    [[{}], /^It takes no new work/],
+  ];
+  for (const [nodes, text] of expected) {
+    others = nodes;
+    await page.locator("#nodes tr", { hasText: "verifier-0" }).waitFor();
+    await page.waitForResponse("**/api/ListNodes");
+    await page.waitForResponse("**/api/ListNodes");
+    await page.getByRole("button", { name: "Drain verifier-0" }).click();
+    assert.match(await page.locator("#key-text").textContent(), text);
+    await page.click("#key-cancel");
+  }
+  // Nobody serves less without a drafter.
+  await page.getByRole("button", { name: "Drain draft-0" }).click();
+  assert.match(await page.locator("#key-text").textContent(), /^It takes no new work/);
+});
+
 test("a key does not stay in the dialog, however it is closed", async () => {
   await visit("cluster");
   await page.click("#key-open");

@@ -128,6 +128,7 @@ export function startCluster() {
     for (const node of nodes) {
       if (!rows.has(node.nodeId)) rows.set(node.nodeId, makeRow(node));
       const row = rows.get(node.nodeId);
+      row.node = node;
       fillRow(row, node);
       byId("nodes").append(row.tr);
     }
@@ -147,7 +148,7 @@ export function startCluster() {
     };
     const name = visible(node.registration?.name ?? "?");
     const button = el("button", {
-      type: "button", class: "ghost small", "aria-label": `Drain ${name}`, onclick: () => drain(node),
+      type: "button", class: "ghost small", "aria-label": `Drain ${name}`, onclick: () => drain(rows.get(node.nodeId).node),
     }, "Drain");
     showDrain(button);
     return { cells, button, tr: el("tr", null, ...Object.values(cells), el("td", null, button)) };
@@ -206,13 +207,24 @@ export function startCluster() {
     })));
   }
 
+  /** What nobody serves any more without `node`, as a sentence and a space. */
+  function lossOf(node) {
+    const serves = (other) => other.registration?.role === "NODE_ROLE_VERIFIER" && stateOf(other) === "SERVING";
+    const others = [...rows.values()].map((row) => row.node)
+      .filter((other) => other.nodeId !== node.nodeId && serves(other));
+    if (!serves(node) || others.some((other) => other.model?.name === node.model?.name)) return "";
+    return others.length === 0 ? "This is the last verifier: nothing will serve. "
+      : `This is the last verifier of ${visible(node.model?.name ?? "?")}: nothing will serve that model. `;
+  }
+
   function drain(node) {
     const name = visible(node.registration?.name ?? node.nodeId);
+    const loss = lossOf(node);
     askForKey({
       title: `Drain ${name}?`,
       text: drains === "yes"
-        ? "It takes no new work, lets go of what it has, and ends. Your certificate is an operator’s: leave the key empty."
-        : "It takes no new work, lets go of what it has, and ends. Draining needs an operator’s key; it is sent once and not kept.",
+        ? `${loss}It takes no new work, lets go of what it has, and ends. Your certificate is an operator’s: leave the key empty.`
+        : `${loss}It takes no new work, lets go of what it has, and ends. Draining needs an operator’s key; it is sent once and not kept.`,
       label: "Operator key",
       ok: "Drain",
       use: async (key) => {
