@@ -25,9 +25,13 @@ test("a coordinator that stands still is said to be silent on every page", async
   await visitBare("cluster");
   await page.locator("#nodes tr", { hasText: "verifier-0" }).waitFor();
   assert.equal(await page.locator("#connection").isVisible(), false);
+  const states = page.locator("#nodes .badge");
+  assert.match(await states.first().textContent(), /✓ serving/);
   try {
     stop();
     await expectSilence();
+    assert.match(await states.first().textContent(), /\? was serving/);
+    assert.equal(await page.locator("#nodes .badge.good").count(), 0);
     const seconds = async () => Number(/for (\d+) s/.exec(await page.locator("#connection").textContent())[1]);
     const first = await seconds();
     assert.ok(first >= 3, `${first} s`);
@@ -41,6 +45,7 @@ test("a coordinator that stands still is said to be silent on every page", async
     goOn();
   }
   await expectAnswers();
+  await states.filter({ hasText: "✓ serving" }).first().waitFor();
   // The page Explain was asked for on the way.
   forgive(/status of 501/);
 });

@@ -163,8 +163,7 @@ export function startCluster() {
     tr.classList.toggle("gone", gone);
     replace(cells.name, el("bdi", null, visible(node.registration?.name ?? "?")),
       el("span", { class: "quiet block" }, `${role}, ${visible(node.registration?.address ?? "")}`));
-    replace(cells.state, el("span", { class: `badge ${tone}` }, el("span", { "aria-hidden": "true" }, mark), ` ${state.toLowerCase()}`),
-      node.reason ? el("span", { class: "quiet block reason" }, visible(node.reason)) : null);
+    showState(cells.state, mark, tone, state.toLowerCase(), node);
     replace(cells.serves, el("bdi", null, visible(node.drafter || node.model?.name || "–")),
       node.model ? el("span", { class: "quiet block" }, `${node.model.engine ?? ""}, context ${count(node.model.maxModelLen)}`) : null);
     replace(cells.load, gone ? "–" : `${count(load.numSequences)}`,
@@ -177,6 +176,18 @@ export function startCluster() {
       vars(el("span", { class: "meter", role: "img", "aria-label": `${percent(used)} in use, ${percent(cached)} kept for prefixes` }), { used, cached }),
       el("span", { class: "quiet block" }, `${percent(used)} of ${count(total)} blocks${cached > 0 ? `, ${percent(cached)} kept` : ""}`)]));
     button.hidden = !["SERVING", "SUSPECT", "JOINING"].includes(state);
+  }
+
+  function showState(cell, mark, tone, state, node) {
+    replace(cell, el("span", { class: `badge ${tone}` }, el("span", { "aria-hidden": "true" }, mark), ` ${state}`),
+      node.reason ? el("span", { class: "quiet block reason" }, visible(node.reason)) : null);
+  }
+
+  /** Nobody knows what nodes are while the coordinator is silent. */
+  function fade() {
+    for (const { cells, node } of rows.values()) {
+      showState(cells.state, "?", "off", `was ${stateOf(node).toLowerCase()}`, node);
+    }
   }
 
   function replace(cell, ...children) {
@@ -242,6 +253,7 @@ export function startCluster() {
 
   return {
     show() { shown = true; loadFacts(); tick(); },
+    fade,
     hide() { shown = false; clearTimeout(timer); },
   };
 }

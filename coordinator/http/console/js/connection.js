@@ -1,21 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Whether the coordinator answers, on every page. It is asked once a second
-// unless it was heard anyway; silence is counted from the first question that had
-// no answer, so a tab that the browser puts to sleep does not count its sleep.
+// Whether the coordinator answers, on every page. It is asked twice a second
+// unless it was heard anyway. It is silent if it has said nothing for a while, and
+// a question has waited for much of that: a tab that the browser puts to sleep
+// does not count its sleep.
 
 import { announce, byId } from "./dom.js";
 
-const PERIOD_MS = 1000;
+const PERIOD_MS = 500;
 // Who has not answered for so long is said to be silent.
 export const PATIENCE_MS = 3000;
+const UNANSWERED_MS = 2000;
 // A question that is given up; another one follows.
 const LIMIT_MS = 5000;
 
 let lastAnswer = performance.now();
 let askedSince = null;
 let silent = false;
-let onBack = () => {};
+let onChange = () => {};
 
 /** Something came from the coordinator. */
 export function heard() {
@@ -50,7 +52,8 @@ async function ask() {
 }
 
 function show() {
-  const waits = askedSince !== null && performance.now() - askedSince >= PATIENCE_MS;
+  const now = performance.now();
+  const waits = askedSince !== null && now - askedSince >= UNANSWERED_MS && now - lastAnswer >= PATIENCE_MS;
   if (waits) {
     byId("connection-text").textContent =
       `No answer from the coordinator for ${secondsSince(lastAnswer)} s.`;
@@ -62,12 +65,13 @@ function show() {
   announce(silent
     ? "The coordinator does not answer. What this page shows is old."
     : "The coordinator answers again.");
-  if (!silent) onBack();
+  onChange(silent);
 }
 
-/** Begins to watch; `back` is called when the coordinator answers again. */
-export function watchConnection(back) {
-  onBack = back;
-  setInterval(show, 500);
+/** Begins to watch; `change` is called with true when the coordinator falls
+ * silent, and with false when it answers again. */
+export function watchConnection(change) {
+  onChange = change;
+  setInterval(show, 250);
   ask();
 }

@@ -70,6 +70,9 @@ byId("key-open").addEventListener("click", () => askForApiKey());
 onKeyWanted((error) => askForApiKey(error.message));
 const asked = location.hash.slice(1);
 show(PAGES.includes(asked) ? asked : "play", false);
-watchConnection(refresh);
+watchConnection((silent) => {
+  if (silent) pages.cluster.fade();
+  else refresh();
+});
 // Nothing can be pressed that nobody listens to.
 for (const button of document.querySelectorAll("[data-wants-script]")) button.disabled = false;
