@@ -128,7 +128,8 @@ HttpExchange::HttpExchange(HttpContext* context,
                            std::function<void()> on_answer)
     : context_(context),
       connection_(connection),
-      on_answer_(std::move(on_answer)) {
+      on_answer_(std::move(on_answer)),
+      head_timeout_(context->options.timeout) {
   // Else the library takes itself for shut down. No socket: it has none.
   svr_sock_ = 0;
   keep_alive_max_count_ = 1000;
@@ -172,6 +173,11 @@ HttpExchange::HttpExchange(HttpContext* context,
     Fill(HttpError(500, "the server could not answer this request"), &response);
   });
 }
+void HttpExchange::ServeOnlyOne(absl::Duration limit) {
+  only_one_ = true;
+  head_timeout_ = limit;
+}
+
 
 HttpExchange::~HttpExchange() { svr_sock_ = INVALID_SOCKET; }
 
@@ -185,7 +191,7 @@ bool HttpExchange::Next() {
   refusal_.reset();
   body_bytes_ = 0;
   switch (connection_->ReadHead(
-      context_->options.max_head_bytes, context_->options.timeout, &head_)) {
+      context_->options.max_head_bytes, head_timeout_, &head_)) {
     case HttpConnection::Head::kEnd:
       return false;
     case HttpConnection::Head::kTooLong:
@@ -198,7 +204,7 @@ bool HttpExchange::Next() {
   }
   const std::string for_library = WithoutRange(head_);
   connection_->Unread(for_library);
-  connection_->LimitReads(for_library.size(), context_->options.timeout);
+  connection_->LimitReads(for_library.size(), head_timeout_);
   bool closed = false;
   const bool answered =
       process_request(*connection_,
@@ -220,6 +226,10 @@ void HttpExchange::Begin(httplib::Request* request) {
   }
   close_ = SaysClose(*request);
   // Compressed answers are not offered.
+  if (only_one_) {
+    close_ = true;
+    if (route_ == nullptr || !route_->always) refusal_ = NoRoom();
+  }
   request->headers.erase("Accept-Encoding");
   if (!refusal_.has_value()) route_ = FindRoute(*request);
   if (!refusal_.has_value()) refusal_ = CheckBody(*request);

@@ -53,6 +53,9 @@ class HttpExchange final : private httplib::Server, public HttpClient {
 
   // Reads a request and answers it. False if the connection is to end.
   bool Next();
+  // Has the next request be the last, which must come within the time and is
+  // told NoRoom unless its route is always answered.
+  void ServeOnlyOne(absl::Duration limit);
   // What is streamed ends soon.
   void EndStreams();
   // The client has been told something.
@@ -110,6 +113,8 @@ class HttpExchange final : private httplib::Server, public HttpClient {
   bool answered_ = false;
 
   // Of the request at hand.
+  bool only_one_ = false;
+  absl::Duration head_timeout_;
   std::string head_;
   size_t body_bytes_ = 0;
   bool begun_ = false;

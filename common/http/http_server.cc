@@ -28,6 +28,12 @@ namespace {
 // Connections that have been told to make room and are not gone yet: so many
 // more threads than there are places.
 constexpr int kMostLeaving = 64;
+// Beyond max_connections, for one request each of a route that is always
+// answered, and how long that may take to come, and to be taken.
+constexpr int kSparePlaces = 16;
+constexpr absl::Duration kSpareTime = absl::Seconds(2);
+// So long after one found no place, connections end with their answer.
+constexpr absl::Duration kCrowded = absl::Seconds(1);
 // Descriptors of the whole process, which has other sockets too: connections
 // are bounded by their own count long before.
 constexpr int kMaxDescriptors = 16 << 10;
@@ -52,7 +58,10 @@ class HttpServer::Impl {
   // A connection and its thread.
   struct Worker {
     std::thread thread;
-    // Null once the connection is about to be closed.
+    // -1 once the connection is about to be closed.
+    int fd = -1;
+    // Null until the thread has begun, and once the connection is about to be
+    // closed.
     HttpConnection* connection = nullptr;
     HttpExchange* exchange = nullptr;
     // It waits for a request, since then.
@@ -60,15 +69,22 @@ class HttpServer::Impl {
     absl::Time idle_since;
     // It was told to make room.
     bool leaving = false;
+    // It has a spare place.
+    bool spare = false;
   };
   using Workers = std::list<Worker>;
 
   void OnConnection(int fd);
   // Whether there is room for a connection; makes some if need be.
   bool MakeRoom() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The same for a spare place.
+  bool MakeSpareRoom() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Run(Workers::iterator worker, int fd);
   void ServeConnection(Workers::iterator worker, HttpConnection* connection);
+  void ServeSpare(Workers::iterator worker, HttpConnection* connection);
   void SetIdle(Workers::iterator worker, bool idle);
+  // One found no place just now.
+  bool Crowded();
   // Joins threads that have ended.
   void Reap();
 
@@ -82,6 +98,7 @@ class HttpServer::Impl {
   Mutex mutex_;
   CondVar changed_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Time last_without_place_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
   // In the order of their beginning; those whose threads have ended.
   Workers workers_ ABSL_GUARDED_BY(mutex_);
   Workers ended_ ABSL_GUARDED_BY(mutex_);
@@ -120,13 +137,14 @@ void HttpServer::Impl::Serve() {
 }
 
 bool HttpServer::Impl::MakeRoom() {
-  const int num = static_cast<int>(workers_.size());
-  if (num < context_.options.max_connections) return true;
   Worker* idle = nullptr;
   Worker* stalled = nullptr;
   absl::Duration longest = kStalled;
+  int num = 0;
   int num_leaving = 0;
   for (Worker& worker : workers_) {
+    if (worker.spare) continue;
+    ++num;
     num_leaving += worker.leaving ? 1 : 0;
     if (worker.leaving || worker.connection == nullptr) continue;
     const absl::Duration wait = worker.connection->write_wait();
@@ -139,6 +157,7 @@ bool HttpServer::Impl::MakeRoom() {
       longest = wait;
     }
   }
+  if (num < context_.options.max_connections) return true;
   if (num_leaving >= kMostLeaving) return false;
   if (idle != nullptr) {
     idle->leaving = true;
@@ -150,10 +169,31 @@ bool HttpServer::Impl::MakeRoom() {
   return idle != nullptr || stalled != nullptr;
 }
 
+bool HttpServer::Impl::MakeSpareRoom() {
+  Worker* oldest = nullptr;
+  int num = 0;
+  int num_leaving = 0;
+  for (Worker& worker : workers_) {
+    if (!worker.spare) continue;
+    ++num;
+    num_leaving += worker.leaving ? 1 : 0;
+    if (worker.leaving || worker.fd < 0) continue;
+    if (oldest == nullptr) oldest = &worker;
+  }
+  if (num - num_leaving < kSparePlaces) return true;
+  if (num_leaving >= kMostLeaving || oldest == nullptr) return false;
+  oldest->leaving = true;
+  // Its thread may not have begun.
+  shutdown(oldest->fd, SHUT_RDWR);
+  return true;
+}
+
 void HttpServer::Impl::OnConnection(int fd) {
   Reap();
   MutexLock lock(&mutex_);
-  if (stopping_ || !MakeRoom()) {
+  const bool has_place = !stopping_ && MakeRoom();
+  if (!has_place) last_without_place_ = clock_.Now();
+  if (!has_place && (stopping_ || !MakeSpareRoom())) {
     if (tls_ == nullptr) {
       // The socket is new: there is room for so little.
       send(fd, full_.data(), full_.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -164,7 +204,9 @@ void HttpServer::Impl::OnConnection(int fd) {
     return;
   }
   const auto worker = workers_.emplace(workers_.end());
+  worker->fd = fd;
   worker->idle_since = clock_.Now();
+  worker->spare = !has_place;
   // The system may be out of threads; nothing else of the library tells so.
   try {
     worker->thread = std::thread([this, worker, fd] { Run(worker, fd); });
@@ -182,14 +224,21 @@ void HttpServer::Impl::Run(Workers::iterator worker, int fd) {
     HttpExchange exchange(
         &context_, &connection, [this, worker] { SetIdle(worker, false); });
     bool stopping = false;
+    bool spare = false;
     {
       MutexLock lock(&mutex_);
+      spare = worker->spare;
       worker->connection = &connection;
       worker->exchange = &exchange;
       stopping = stopping_;
     }
-    if (!stopping) ServeConnection(worker, &connection);
+    if (spare && !stopping) {
+      ServeSpare(worker, &connection);
+    } else if (!stopping) {
+      ServeConnection(worker, &connection);
+    }
     MutexLock lock(&mutex_);
+    worker->fd = -1;
     worker->connection = nullptr;
     worker->exchange = nullptr;
   }
@@ -204,19 +253,37 @@ void HttpServer::Impl::ServeConnection(Workers::iterator worker,
   connection->set_write_timeout(options.timeout);
   if (!connection->Handshake(options.timeout)) return;
   absl::Duration patience = options.timeout;
-  while (connection->WaitForData(patience) && worker->exchange->Next()) {
+  bool crowded = false;
+  while (!crowded && connection->WaitForData(patience) &&
+         worker->exchange->Next()) {
     SetIdle(worker, true);
     patience = options.idle_timeout;
+    crowded = Crowded();
   }
   SetIdle(worker, true);
   {
     MutexLock lock(&mutex_);
     if (stopping_) return;
   }
-  if (!connection->evicted()) return connection->Linger();
+  if (!connection->evicted() && !crowded) return connection->Linger();
   // Others wait for its place.
   if (!worker->exchange->answered()) connection->WriteNow(full_);
   connection->Drain();
+}
+
+void HttpServer::Impl::ServeSpare(Workers::iterator worker,
+                                  HttpConnection* connection) {
+  connection->set_write_timeout(kSpareTime);
+  worker->exchange->ServeOnlyOne(kSpareTime);
+  if (!connection->Handshake(kSpareTime)) return;
+  worker->exchange->Next();
+  if (!worker->exchange->answered()) connection->WriteNow(full_);
+  connection->Drain();
+}
+
+bool HttpServer::Impl::Crowded() {
+  MutexLock lock(&mutex_);
+  return clock_.Now() - last_without_place_ < kCrowded;
 }
 
 void HttpServer::Impl::SetIdle(Workers::iterator worker, bool idle) {

@@ -19,8 +19,9 @@ struct HttpServerOptions {
   std::string listen = "127.0.0.1:0";
   // Each has a thread. When there are so many, the one that has been waiting
   // longest for its next request makes room, or else the one that has taken
-  // nothing of its answer for longest; if all are being answered, a new one is
-  // told 503 and closed.
+  // nothing of its answer for longest. If all are being answered, those that
+  // have been end, and a new one gets an answer of a route for which there is
+  // room always (HttpRoute::always), or 503, and is closed.
   int max_connections = 64;
   // Requests to slow routes at once, so that the others always have room; one
   // more is told 503.
@@ -58,6 +59,9 @@ struct HttpRoute {
   bool prefix = false;
   // May take long.
   bool slow = false;
+  // Answered, quickly, also when all connections are taken: a few more are let
+  // in for a request of these.
+  bool always = false;
   // Asked when the headers are there, before anything of the body is read: an
   // answer refuses the request. None: all are let in.
   std::function<std::optional<HttpResponse>(const HttpRequest&)> admit =
