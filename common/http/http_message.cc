@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/http/http_message.h"
 
+#include "common/text/printable.h"
 #include "nlohmann/json.hpp"
 
 namespace specwire {
 namespace {
 
+// Errors may repeat what a client sent, and are shown on terminals.
+std::string Shown(absl::string_view text) { return Printable(text, "\n"); }
+
 nlohmann::json OrNull(absl::string_view text) {
-  return text.empty() ? nlohmann::json() : nlohmann::json(std::string(text));
+  return text.empty() ? nlohmann::json() : nlohmann::json(Shown(text));
 }
 
 // OpenAI's names, by which its client chooses what to raise and to retry.
@@ -35,16 +39,14 @@ HttpResponse HttpError(int status,
                        absl::string_view param,
                        absl::string_view code) {
   const nlohmann::json json = {{"error",
-                                {{"message", std::string(message)},
+                                {{"message", Shown(message)},
                                  {"type", ErrorType(status)},
                                  {"param", OrNull(param)},
                                  {"code", OrNull(code)}}}};
   HttpResponse response;
   response.status = status;
   response.content_type = "application/json";
-  // Messages may repeat what a client sent.
-  response.body =
-      json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  response.body = json.dump();
   return response;
 }
 

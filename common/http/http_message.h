@@ -95,7 +95,8 @@ struct HttpResponse {
 };
 
 // An error in the shape of OpenAI's: {"error": {message, type, param, code}}.
-// `param` and `code` are null where empty.
+// `param` and `code` are null where empty. What steers terminals, and what is
+// not UTF-8, stands in them as an escape.
 HttpResponse HttpError(int status,
                        absl::string_view message,
                        absl::string_view param = "",

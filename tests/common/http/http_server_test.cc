@@ -56,6 +56,22 @@ TEST(HttpServerTest, ServesMetricsAndHealth) {
   EXPECT_THAT(health, HasSubstr("{\"ok\":false}"));
 }
 
+TEST(HttpServerTest, MessagesOfErrorsDoNothing) {
+  const std::string body =
+      HttpError(400, "a\u202eb\u2066c\x1b[2Jd\xff \u00e4\n").body;
+  const auto json = nlohmann::json::parse(body, nullptr, false);
+  ASSERT_TRUE(json.is_object()) << body;
+  EXPECT_EQ(json["error"]["message"],
+            "a\\u202eb\\u2066c\\x1b[2Jd\\xff \u00e4\n");
+  EXPECT_EQ(HttpError(400, "a", "b\u202e").body.find("\u202e"),
+            std::string::npos);
+  HttpServer server{HttpServerOptions()};
+  ASSERT_TRUE(server.Start().ok());
+  const std::string told = Get(server.port(), "/x%E2%80%AEy");
+  EXPECT_THAT(told, StartsWith("HTTP/1.1 404 "));
+  EXPECT_THAT(told, Not(HasSubstr("\u202e")));
+}
+
 TEST(HttpServerTest, HandlersSeeTheRequest) {
   HttpServer server{HttpServerOptions()};
   server.Handle(Post("/v1/echo", [](const HttpRequest& request) {
