@@ -197,6 +197,7 @@ bool HttpExchange::Next() {
     case HttpConnection::Head::kTooLong:
       answered_ = true;
       connection_->WriteNow(
+  target_ok_ = TakeTargetHost(&head_, &target_host_);
           RawAnswer(HttpError(431, "the headers are too long")));
       return false;
     case HttpConnection::Head::kRead:
@@ -218,6 +219,8 @@ bool HttpExchange::Next() {
          svr_sock_ != INVALID_SOCKET;
 }
 
+  } else if (!target_ok_) {
+    refusal_ = HttpError(400, "the host in the request line is malformed");
 void HttpExchange::Begin(httplib::Request* request) {
   begun_ = true;
   http_1_0_ = request->version == "HTTP/1.0";
@@ -253,6 +256,9 @@ void HttpExchange::Begin(httplib::Request* request) {
 bool HttpExchange::TakeHeaders(httplib::Request* request) {
   const auto headers = ParseHeaders(head_);
   request->headers.clear();
+  if (target_host_.has_value()) {
+    SetHeader("Host", *target_host_, &request->headers);
+  }
   if (!headers.has_value()) return false;
   for (const auto& [name, value] : *headers) {
     request->headers.emplace(name, value);

@@ -118,6 +118,9 @@ class HttpExchange final : private httplib::Server, public HttpClient {
   std::string head_;
   size_t body_bytes_ = 0;
   bool begun_ = false;
+  // Of the request line, in place of the header; false: it is malformed.
+  std::optional<std::string> target_host_;
+  bool target_ok_ = true;
   bool close_ = false;
   bool counted_slow_ = false;
   bool http_1_0_ = false;

@@ -52,4 +52,31 @@ std::optional<std::vector<std::pair<std::string, std::string>>> ParseHeaders(
   return headers;
 }
 
+bool TakeTargetHost(std::string* head, std::optional<std::string>* host) {
+  host->reset();
+  const absl::string_view line =
+      absl::string_view(*head).substr(0, head->find('\n'));
+  const size_t begin = std::min(line.find(' '), line.size());
+  absl::string_view target = absl::StripLeadingAsciiWhitespace(
+      absl::string_view(*head).substr(begin, line.size() - begin));
+  target = target.substr(0, target.find_first_of(" \r"));
+  size_t scheme = 0;
+  for (const absl::string_view prefix : {"http://", "https://"}) {
+    if (absl::StartsWithIgnoreCase(target, prefix)) scheme = prefix.size();
+  }
+  if (scheme == 0) return true;
+  const size_t start = static_cast<size_t>(target.data() - head->data());
+  target.remove_prefix(scheme);
+  const absl::string_view authority =
+      target.substr(0, target.find_first_of("/?#"));
+  if (authority.empty() || authority.find('@') != absl::string_view::npos) {
+    return false;
+  }
+  *host = std::string(authority);
+  target.remove_prefix(authority.size());
+  const bool has_path = absl::StartsWith(target, "/");
+  head->replace(start, scheme + host->value().size(), has_path ? "" : "/");
+  return true;
+}
+
 }  // namespace specwire

@@ -24,4 +24,12 @@ namespace specwire {
 std::optional<std::vector<std::pair<std::string, std::string>>> ParseHeaders(
     absl::string_view head);
 
+// Has a request line that names a host, "GET http://HOST/PATH HTTP/1.1", as
+// proxies are sent it, name the path alone, as the library reads it. The host
+// then takes the place of the header's (RFC 9112, section 3.2.2): `host` is set
+// to it, and to nothing where the line names none.
+//
+// False if it names a host that is empty or has a user's name.
+bool TakeTargetHost(std::string* head, std::optional<std::string>* host);
+
 }  // namespace specwire

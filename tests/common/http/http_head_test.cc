@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/http/http_head.h"
 
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -46,6 +47,29 @@ TEST(HttpHeadTest, RefusesWhatOthersMayReadOtherwise) {
   EXPECT_FALSE(ParseHeaders("").has_value());
   EXPECT_FALSE(ParseHeaders("GET / HTTP/1.1\r\nA: b\r\n").has_value());
   EXPECT_FALSE(ParseHeaders("GET / HTTP/1.1\n\r\n\r\n").has_value());
+}
+
+TEST(HttpHeadTest, TakesTheHostOutOfTheRequestLine) {
+  const auto take = [](const std::string& line) {
+    std::string head = absl::StrCat(line, "\r\nHost: a\r\n\r\n");
+    std::optional<std::string> host;
+    if (!TakeTargetHost(&head, &host)) return std::string("malformed");
+    return absl::StrCat(
+        host.value_or("none"), " ", head.substr(0, head.find('\r')));
+  };
+  EXPECT_EQ(take("GET http://b/c HTTP/1.1"), "b GET /c HTTP/1.1");
+  EXPECT_EQ(take("GET HTTPS://[::1]:80/c?d HTTP/1.1"),
+            "[::1]:80 GET /c?d HTTP/1.1");
+  EXPECT_EQ(take("GET http://b HTTP/1.1"), "b GET / HTTP/1.1");
+  EXPECT_EQ(take("GET http://b?c HTTP/1.1"), "b GET /?c HTTP/1.1");
+  EXPECT_EQ(take("GET http://b"), "b GET /");
+  EXPECT_EQ(take("GET /http://b HTTP/1.1"), "none GET /http://b HTTP/1.1");
+  EXPECT_EQ(take("GET /c HTTP/1.1"), "none GET /c HTTP/1.1");
+  EXPECT_EQ(take("GET"), "none GET");
+  EXPECT_EQ(take(""), "none ");
+  EXPECT_EQ(take("GET http:///c HTTP/1.1"), "malformed");
+  EXPECT_EQ(take("GET http:// HTTP/1.1"), "malformed");
+  EXPECT_EQ(take("GET http://u@b/c HTTP/1.1"), "malformed");
 }
 
 }  // namespace

@@ -56,6 +56,27 @@ TEST(HttpServerTest, ServesMetricsAndHealth) {
   EXPECT_THAT(health, HasSubstr("{\"ok\":false}"));
 }
 
+TEST(HttpServerTest, TargetsMayNameTheHost) {
+  HttpServer server{HttpServerOptions()};
+  server.Handle("/a", [](const HttpRequest& request) {
+    HttpResponse response;
+    response.body = absl::StrCat(
+        request.Header("host"),
+        " ",
+        request.query.count("q") == 0 ? "" : request.query.at("q"));
+    return response;
+  });
+  ASSERT_TRUE(server.Start().ok());
+  const auto get = [&](const char* target) {
+    return Get(server.port(), target);
+  };
+  EXPECT_EQ(BodyOf(get("http://other:80/a?q=1")), "other:80 1");
+  EXPECT_EQ(BodyOf(get("HTTPS://other/a")), "other ");
+  EXPECT_THAT(get("http://other"), StartsWith("HTTP/1.1 404 "));
+  EXPECT_THAT(get("http:///a"), StartsWith("HTTP/1.1 400 "));
+  EXPECT_THAT(get("http://anna@other/a"), StartsWith("HTTP/1.1 400 "));
+}
+
 TEST(HttpServerTest, MessagesOfErrorsDoNothing) {
   const std::string body =
       HttpError(400, "a\u202eb\u2066c\x1b[2Jd\xff \u00e4\n").body;

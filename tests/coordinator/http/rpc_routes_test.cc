@@ -18,6 +18,7 @@
 #include "gtest/gtest.h"
 #include "httplib.h"
 #include "nlohmann/json.hpp"
+#include "tests/common/http/http_client.h"
 #include "tests/coordinator/http/http_cluster.h"
 #include "tests/testing/certificates.h"
 
@@ -27,6 +28,7 @@ namespace {
 using testing::ElementsAre;
 using testing::EndsWith;
 using testing::HasSubstr;
+using testing::StartsWith;
 using Json = nlohmann::json;
 
 class RpcRoutesTest : public testing::Test {
@@ -219,6 +221,20 @@ TEST_F(RpcAccessTest, AnotherNameForThisMachineNeedsAKey) {
   }
   EXPECT_EQ(status(&open, "elsewhere.example"), 403);
   EXPECT_EQ(status(&open, "localhost.example:8080"), 403);
+  // What the target names stands in place of it.
+  const auto named = [&](const char* authority, const char* host) {
+    return Exchange(open.port(),
+                    absl::StrCat("POST http://",
+                                 authority,
+                                 "/api/ListModels HTTP/1.1\r\nHost: ",
+                                 host,
+                                 "\r\nContent-Type: application/json\r\n"
+                                 "Connection: close\r\n\r\n"));
+  };
+  EXPECT_THAT(named("localhost", "elsewhere.example"),
+              StartsWith("HTTP/1.1 200 "));
+  EXPECT_THAT(named("elsewhere.example", "localhost"),
+              StartsWith("HTTP/1.1 403 "));
   HttpCluster with_keys(
       [&](CoordinatorOptions* options) { options->api_keys = Path("users"); });
   EXPECT_EQ(status(&with_keys, "elsewhere.example"), 200);
