@@ -5,8 +5,6 @@
 #include <set>
 #include <utility>
 
-#include <malloc.h>
-
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -22,9 +20,6 @@ constexpr size_t kMaxPathBytes = 2048;
 // Of a chunked body, beside its content: a chunk costs bytes of its own.
 constexpr size_t kChunkAllowance = 64 << 10;
 constexpr char kJson[] = "application/json";
-// What the handling of such a body leaves free goes back to the system: the
-// allocator keeps it, in many pieces, for threads that may never come again.
-constexpr size_t kLargeBodyBytes = 1 << 20;
 
 HttpRequest FromLibrary(const httplib::Request& request) {
   HttpRequest result;
@@ -173,15 +168,15 @@ HttpExchange::HttpExchange(HttpContext* context,
     Fill(HttpError(500, "the server could not answer this request"), &response);
   });
 }
-void HttpExchange::ServeOnlyOne(absl::Duration limit) {
-  only_one_ = true;
-  head_timeout_ = limit;
-}
-
 
 HttpExchange::~HttpExchange() { svr_sock_ = INVALID_SOCKET; }
 
 void HttpExchange::EndStreams() { svr_sock_ = INVALID_SOCKET; }
+
+void HttpExchange::ServeOnlyOne(absl::Duration limit) {
+  only_one_ = true;
+  head_timeout_ = limit;
+}
 
 bool HttpExchange::Next() {
   begun_ = false;
@@ -197,12 +192,12 @@ bool HttpExchange::Next() {
     case HttpConnection::Head::kTooLong:
       answered_ = true;
       connection_->WriteNow(
-  target_ok_ = TakeTargetHost(&head_, &target_host_);
           RawAnswer(HttpError(431, "the headers are too long")));
       return false;
     case HttpConnection::Head::kRead:
       break;
   }
+  target_ok_ = TakeTargetHost(&head_, &target_host_);
   const std::string for_library = WithoutRange(head_);
   connection_->Unread(for_library);
   connection_->LimitReads(for_library.size(), head_timeout_);
@@ -213,28 +208,28 @@ bool HttpExchange::Next() {
                       closed,
                       [this](httplib::Request& request) { Begin(&request); });
   if (std::exchange(counted_slow_, false)) --context_->num_slow;
-  if (body_bytes_ >= kLargeBodyBytes) malloc_trim(0);
+  context_->trimmer.OnFreed(body_bytes_);
   // A head that was not understood may be anything.
   return answered && begun_ && !closed && !close_ &&
          svr_sock_ != INVALID_SOCKET;
 }
 
-  } else if (!target_ok_) {
-    refusal_ = HttpError(400, "the host in the request line is malformed");
 void HttpExchange::Begin(httplib::Request* request) {
   begun_ = true;
   http_1_0_ = request->version == "HTTP/1.0";
   if (!TakeHeaders(request)) {
     refusal_ = HttpError(400, "the headers are malformed");
+  } else if (!target_ok_) {
+    refusal_ = HttpError(400, "the host in the request line is malformed");
   }
   close_ = SaysClose(*request);
   // Compressed answers are not offered.
+  request->headers.erase("Accept-Encoding");
+  if (!refusal_.has_value()) route_ = FindRoute(*request);
   if (only_one_) {
     close_ = true;
     if (route_ == nullptr || !route_->always) refusal_ = NoRoom();
   }
-  request->headers.erase("Accept-Encoding");
-  if (!refusal_.has_value()) route_ = FindRoute(*request);
   if (!refusal_.has_value()) refusal_ = CheckBody(*request);
   if (!refusal_.has_value() && route_->admit != nullptr) {
     HttpRequest ours = FromLibrary(*request);
@@ -256,14 +251,14 @@ void HttpExchange::Begin(httplib::Request* request) {
 bool HttpExchange::TakeHeaders(httplib::Request* request) {
   const auto headers = ParseHeaders(head_);
   request->headers.clear();
-  if (target_host_.has_value()) {
-    SetHeader("Host", *target_host_, &request->headers);
-  }
   if (!headers.has_value()) return false;
   for (const auto& [name, value] : *headers) {
     request->headers.emplace(name, value);
   }
   if (request->get_header_value_count("Host") > 1) return false;
+  if (target_host_.has_value()) {
+    SetHeader("Host", *target_host_, &request->headers);
+  }
   if (request->method == "POST" && !request->has_header("Content-Length") &&
       !request->has_header("Transfer-Encoding")) {
     // The library would read on to the connection's end.

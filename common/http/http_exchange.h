@@ -12,6 +12,7 @@
 
 #include "common/base/byte_budget.h"
 #include "common/http/client_watch.h"
+#include "common/http/heap_trimmer.h"
 #include "common/http/http_connection.h"
 #include "common/http/http_message.h"
 #include "common/http/http_server.h"
@@ -31,6 +32,7 @@ struct HttpContext {
   std::atomic<int> num_slow = 0;
   // What is held of bodies.
   ByteBudget bodies;
+  HeapTrimmer trimmer;
 };
 
 // A whole answer, for connections on which no request has been understood: it
@@ -51,11 +53,11 @@ class HttpExchange final : private httplib::Server, public HttpClient {
                std::function<void()> on_answer);
   ~HttpExchange() override;
 
-  // Reads a request and answers it. False if the connection is to end.
-  bool Next();
   // Has the next request be the last, which must come within the time and is
   // told NoRoom unless its route is always answered.
   void ServeOnlyOne(absl::Duration limit);
+  // Reads a request and answers it. False if the connection is to end.
+  bool Next();
   // What is streamed ends soon.
   void EndStreams();
   // The client has been told something.
@@ -111,16 +113,16 @@ class HttpExchange final : private httplib::Server, public HttpClient {
   const std::function<void()> on_answer_;
 
   bool answered_ = false;
-
-  // Of the request at hand.
   bool only_one_ = false;
   absl::Duration head_timeout_;
+
+  // Of the request at hand.
   std::string head_;
-  size_t body_bytes_ = 0;
-  bool begun_ = false;
   // Of the request line, in place of the header; false: it is malformed.
   std::optional<std::string> target_host_;
   bool target_ok_ = true;
+  size_t body_bytes_ = 0;
+  bool begun_ = false;
   bool close_ = false;
   bool counted_slow_ = false;
   bool http_1_0_ = false;

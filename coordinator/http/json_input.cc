@@ -17,6 +17,14 @@ using Json = nlohmann::json;
 constexpr size_t kMaxDepth = 32;
 // Names that a message repeats are cut.
 constexpr size_t kMaxNameBytes = 64;
+// Of a value: its place in an array, which grows by copying into a new one of
+// twice the size.
+constexpr size_t kValueBytes = 48;
+// Of an object, an array or a string beside it.
+constexpr size_t kNodeBytes = 80;
+// Of a name: that too, and the nodes of the object's map and of the checker's
+// set.
+constexpr size_t kNameBytes = 192;
 
 // Sees the parts of a text as they are read, and stops at what is wrong.
 class Checker final : public nlohmann::json_sax<Json> {
@@ -102,6 +110,29 @@ absl::Status CheckJsonObject(const std::string& text) {
   if (Json::sax_parse(text, &checker)) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("body: the JSON ", checker.problem()));
+}
+
+size_t JsonMemory(absl::string_view text) {
+  // The text's strings are kept once as they are read, and once in what is
+  // made of them.
+  size_t bytes = 2 * text.size();
+  bool in_string = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (c == '"') {
+      in_string = !in_string;
+      bytes += in_string ? kNodeBytes : 0;
+    } else if (in_string) {
+      i += c == '\\' ? 1 : 0;
+    } else if (c == ',') {
+      bytes += kValueBytes;
+    } else if (c == '{' || c == '[') {
+      bytes += kValueBytes + kNodeBytes;
+    } else if (c == ':') {
+      bytes += kNameBytes;
+    }
+  }
+  return bytes;
 }
 
 absl::StatusOr<Json> ParseJsonObject(const std::string& text) {

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "nlohmann/json.hpp"
 
 namespace specwire::coordinator {
@@ -20,10 +22,13 @@ inline constexpr int kMaxJsonNodes = 1 << 17;
 // JSON from clients. INVALID_ARGUMENT unless `text` is one object in UTF-8, at
 // most 32 deep, within the limits above, in which no name stands twice in one
 // object and no number is beyond a double's range. An empty text stands for an
-// empty object. So nothing that is made of it takes more than about ten times
-// its bytes.
+// empty object.
 absl::Status CheckJsonObject(const std::string& text);
 absl::StatusOr<nlohmann::json> ParseJsonObject(const std::string& text);
+
+// What such a text may take while it is checked and parsed: far more than it
+// has bytes where its values are small. It need not be well-formed.
+size_t JsonMemory(absl::string_view text);
 
 // Reads the fields of an object. A field that is null counts as absent; one of
 // another type is INVALID_ARGUMENT "NAME: must be ...".

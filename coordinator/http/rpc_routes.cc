@@ -21,10 +21,9 @@ namespace {
 using google::protobuf::Message;
 using google::protobuf::MethodDescriptor;
 
-// Bytes that JSON takes for each of its own while it is parsed, at most; see
-// CheckJsonObject.
-constexpr size_t kParseFactor = 10;
-constexpr size_t kSmallParse = 16 << 10;
+// What need not wait: all requests together that a server answers at once may
+// take so much.
+constexpr size_t kSmallParse = 160 << 10;
 constexpr absl::Duration kParsePatience = absl::Seconds(10);
 
 std::unique_ptr<Message> MakeMessage(
@@ -132,9 +131,10 @@ HttpResponse CallMethod(const HttpBackend& backend,
 
 absl::StatusOr<ByteBudget::Lease> WaitToParse(const HttpBackend& backend,
                                               const std::string& body) {
-  if (body.size() <= kSmallParse) return ByteBudget::Lease();
+  const size_t bytes = JsonMemory(body);
+  if (bytes <= kSmallParse) return ByteBudget::Lease();
   std::optional<ByteBudget::Lease> turn =
-      backend.parsing.Take(kParseFactor * body.size(), kParsePatience);
+      backend.parsing.Take(bytes, kParsePatience);
   if (turn.has_value()) return *std::move(turn);
   return WithRetryDelay(
       absl::UnavailableError("too many large requests wait to be parsed"),

@@ -10,6 +10,7 @@
 namespace specwire::coordinator {
 namespace {
 
+using Json = nlohmann::json;
 using testing::HasSubstr;
 
 std::string Problem(const std::string& text) {
@@ -72,6 +73,26 @@ TEST(JsonInputTest, BoundsWhatTakesMemoryWithoutHavingBytes) {
   }
   absl::StrAppend(&names, "\"x\":1}");
   EXPECT_THAT(Problem(names), HasSubstr("strings, names"));
+}
+
+TEST(JsonInputTest, KnowsWhatParsingTakes) {
+  constexpr size_t kCount = 100'000;
+  // At least what the values themselves have.
+  EXPECT_GE(JsonMemory(Many("1", kCount)), kCount * sizeof(Json));
+  EXPECT_GE(JsonMemory(Many("{}", kCount)),
+            kCount * (sizeof(Json) + sizeof(Json::object_t)));
+  EXPECT_GE(JsonMemory(Many("\"\"", kCount)),
+            kCount * (sizeof(Json) + sizeof(std::string)));
+  EXPECT_GE(JsonMemory(Many("{\"a\":1}", kCount)),
+            kCount * (2 * sizeof(Json) + sizeof(Json::object_t) +
+                      2 * sizeof(std::string)));
+  // A text is no list of values, whatever stands in it.
+  const std::string text =
+      absl::StrCat("{\"a\":\"", std::string(kCount, ','), "\\\",{[:\"}");
+  EXPECT_LT(JsonMemory(text), 3 * kCount);
+  for (const char* broken : {"", "\"", "{\"\\", "]]]", "\\"}) {
+    EXPECT_LT(JsonMemory(broken), 1000) << broken;
+  }
 }
 
 TEST(JsonInputTest, RefusesWhatLibrariesReadDifferently) {
