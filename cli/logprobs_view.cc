@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "cli/node_text.h"
+#include "cli/quoted.h"
 #include "cli/table.h"
 
 namespace specwire::cli {
@@ -45,9 +45,7 @@ std::string Table(size_t position,
       row.insert(row.end(), 3, kUnknown);
     }
     if (!pieces.empty()) {
-      row.push_back(i < pieces.size()
-                        ? absl::StrCat("\"", Escaped(pieces[i]), "\"")
-                        : kUnknown);
+      row.push_back(i < pieces.size() ? Quoted(pieces[i]) : kUnknown);
     }
     if (has_candidates) row.push_back(CandidatesText(entry));
     rows.push_back(std::move(row));

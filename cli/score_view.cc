@@ -4,14 +4,11 @@
 #include <algorithm>
 #include <cmath>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/string_view.h"
 #include "cli/completion.h"
 #include "cli/logprobs_view.h"
-#include "common/text/printable.h"
-#include "common/text/utf8.h"
+#include "cli/quoted.h"
 
 namespace specwire::cli {
 namespace {
@@ -20,22 +17,6 @@ using Json = nlohmann::ordered_json;
 
 // One character for each bit of surprisal, so many at most.
 constexpr int kBarWidth = 24;
-
-// The token in quotes. Whole characters that print stay, all else is escaped.
-std::string Quoted(absl::string_view token) {
-  std::string quoted = "\"";
-  while (!token.empty()) {
-    const Utf8Step step = ReadUtf8(token);
-    const absl::string_view bytes = token.substr(0, step.length);
-    const bool prints = step.kind == Utf8Step::Kind::kCharacter &&
-                        step.code_point >= 0xA0 &&
-                        !SteersTerminal(step.code_point);
-    absl::StrAppend(&quoted,
-                    prints ? std::string(bytes) : absl::CHexEscape(bytes));
-    token.remove_prefix(step.length);
-  }
-  return quoted + '"';
-}
 
 std::string Bar(double bits) {
   // Written so that infinity is the whole bar too.

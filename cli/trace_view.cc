@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "cli/completion.h"
+#include "cli/quoted.h"
 #include "cli/table.h"
 
 namespace specwire::cli {
@@ -19,10 +20,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr char kUnknown[] = "-";
-
-std::string Quoted(const std::string& bytes) {
-  return absl::StrCat("\"", absl::CHexEscape(bytes), "\"");
-}
 
 std::string ProbabilityText(double probability) {
   // What is less is not nothing.

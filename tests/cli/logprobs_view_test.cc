@@ -61,7 +61,7 @@ TEST(LogprobsViewTest, HasALineForEachTokenWithItsText) {
             "POSITION  ID  LOGPROB  PROBABILITY  TEXT\n"
             "2         20  -1.3863  0.250000     \" a\"\n"
             "3         21  -1.3863  0.250000     \"\"\n"
-            "4         22  -1.3863  0.250000     \"\\xc3\\xa9\\x1b\"\n");
+            "4         22  -1.3863  0.250000     \"\xc3\xa9\\x1b\"\n");
 }
 
 TEST(LogprobsViewTest, ShowsCandidatesAndWhatHasNoProbability) {

@@ -69,7 +69,7 @@ TEST(ScoreViewTest, TextHasALineForEachToken) {
                         "#######################>  \"\\xc3\"\n"));
   // No minus sign, and nothing that steers the terminal.
   EXPECT_THAT(text, HasSubstr("    1.000000    0.00  "));
-  EXPECT_THAT(text, HasSubstr("\"\\x1b[2J\\\"\\n\\xe2\\x80\\xae\"\n"));
+  EXPECT_THAT(text, HasSubstr("\"\\x1b[2J\\\"\\n\\u202e\"\n"));
   EXPECT_THAT(text, HasSubstr("perplexity inf over 3 scored tokens\n"));
 }
 

@@ -81,7 +81,7 @@ TEST(TraceViewTest, ShowsWhatWasProposedAndWhatWasChosen) {
       "12        \"a\"        ngram@draft-1  accepted   0.5000    0.7500     "
       "1.0000  \"a\"             0.7500     1.0000\n",
       "13        \"b\\n\\x1b\"  ngram@draft-1  rejected   -         1.0e-07    "
-      "0.0000  \"\\xe2\\x80\\xae\"  0.7500     1.0000\n",
+      "0.0000  \"\\u202e\"        0.7500     1.0000\n",
       "14        \"c\"        ngram@draft-1  discarded  -         -          - "
       " "
       "     -               -          -\n"};
@@ -92,6 +92,22 @@ TEST(TraceViewTest, ShowsWhatWasProposedAndWhatWasChosen) {
   for (const char c : text) {
     EXPECT_TRUE(c == '\n' || (c >= 0x20 && c < 0x7f)) << static_cast<int>(c);
   }
+}
+
+// Columns stay straight.
+TEST(TraceViewTest, ShowsOrdinaryTextAsItIs) {
+  std::vector<v1::PassTrace> trace(1);
+  trace[0].set_position(3);
+  trace[0].mutable_timings()->set_verify_us(1000);
+  AddChoice(&trace[0], "\xc3\xa8s", v1::TOKEN_ORIGIN_TARGET);
+  AddChoice(&trace[0], "it's", v1::TOKEN_ORIGIN_TARGET);
+  AddChoice(&trace[0], "\xc3", v1::TOKEN_ORIGIN_TARGET);
+  AddChoice(&trace[0], "\"\\n", v1::TOKEN_ORIGIN_TARGET);
+  const std::string text = TraceText(trace);
+  EXPECT_THAT(text, HasSubstr("\"\xc3\xa8s\"     0.7500"));
+  EXPECT_THAT(text, HasSubstr("\"it's\"   0.7500"));
+  EXPECT_THAT(text, HasSubstr("\"\\xc3\"   0.7500"));
+  EXPECT_THAT(text, HasSubstr("\"\\\"\\\\n\"  0.7500"));
 }
 
 TEST(TraceViewTest, ShowsPlainPasses) {
