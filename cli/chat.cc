@@ -33,12 +33,20 @@ struct ChatFlags {
   std::string marks = "auto";
 };
 
-// Reads lines from standard input; an interrupt ends the input.
+constexpr char kPrompt[] = "> ";
+
+// Reads lines from standard input, on a terminal behind a prompt. SIGTERM ends
+// the input, and so does SIGINT; on a terminal a second one at the same prompt,
+// since with the program the conversation is gone.
 class LineReader {
  public:
+  explicit LineReader(bool is_terminal) : is_terminal_(is_terminal) {}
+
   // Nothing at the end of the input, or after an interrupt.
   std::optional<std::string> Next() {
     SignalSource signals({SIGINT, SIGTERM});
+    bool warned = false;
+    if (is_terminal_) std::fputs(kPrompt, stderr);
     for (;;) {
       const size_t end = buffer_.find('\n');
       if (end != std::string::npos) {
@@ -51,8 +59,12 @@ class LineReader {
       }
       pollfd fds[2] = {{STDIN_FILENO, POLLIN, 0}, {signals.fd(), POLLIN, 0}};
       poll(fds, 2, -1);
-      if (signals.Take().has_value()) {
-        return std::nullopt;
+      if (const std::optional<int> signal = signals.Take()) {
+        if (*signal != SIGINT || !is_terminal_ || warned) return std::nullopt;
+        warned = true;
+        // The terminal has dropped what was typed.
+        std::fprintf(stderr, "\n%s%s", kChatLeaving, kPrompt);
+        continue;
       }
       if (fds[0].revents != 0) {
         Fill();
@@ -77,6 +89,7 @@ class LineReader {
     }
   }
 
+  const bool is_terminal_;
   std::string buffer_;
   bool at_end_ = false;
 };
@@ -94,11 +107,8 @@ class ChatSession {
   int Run() {
     const bool is_terminal = isatty(STDIN_FILENO) == 1;
     if (is_terminal) std::fputs(kChatGreeting, stderr);
-    LineReader reader;
+    LineReader reader(is_terminal);
     for (;;) {
-      if (is_terminal) {
-        std::fprintf(stderr, "> ");
-      }
       const std::optional<std::string> line = reader.Next();
       if (!line.has_value()) {
         if (is_terminal) {
@@ -129,7 +139,6 @@ class ChatSession {
         PrintError(absl::StrCat(line.text,
                                 " is no command: /help lists them, and a "
                                 "second slash at the front sends the line"));
-        exit_code_ = kExitUsage;
         return true;
       case ChatLine::Kind::kMessage:
         break;
@@ -189,7 +198,7 @@ class ChatSession {
   const ChatFlags& flags_;
   v1::GenerateRequest request_;
   Client* const client_;
-  // Of the last turn.
+  // Of the last turn; a mistyped command is none.
   int exit_code_ = kExitDone;
 };
 

@@ -33,16 +33,17 @@ struct ChatLine {
 // account.
 ChatLine ParseChatLine(absl::string_view line);
 
-// What /help says, a line for each command, and the line that a conversation
-// begins with.
+// What /help says, a line for each command, the line that a conversation begins
+// with, and the one that the first Ctrl-C at a prompt gets.
 inline constexpr char kChatHelp[] =
     "/help   this list\n"
     "/new    forgets the conversation\n"
     "/quit   ends, as do /exit and Ctrl-D\n"
     "//...   sends a line that begins with a slash\n"
-    "Ctrl-C  cancels a reply\n";
+    "Ctrl-C  cancels a reply; at the prompt, twice, it ends\n";
 inline constexpr char kChatGreeting[] =
     "/help lists the commands: /new forgets the conversation, /quit or Ctrl-D "
     "ends; Ctrl-C cancels a reply\n";
+inline constexpr char kChatLeaving[] = "press Ctrl-C again or /quit to leave\n";
 
 }  // namespace specwire::cli

@@ -4,10 +4,11 @@ servers go on serving."""
 
 import os
 import pty
+import signal
 import subprocess
 import unittest
 
-from process_cluster import (BIN, FAILED, USAGE, UpCluster, one_line,
+from process_cluster import (BIN, FAILED, UpCluster, one_line,
                              read_health)
 
 CONTEXT = 256
@@ -225,8 +226,38 @@ class BadInputTest(unittest.TestCase):
                  if "prompt tokens" in line]
         self.assertEqual(len(sizes), 3, done.stderr)
         self.assertEqual(sizes[1], sizes[0])
-        done = self.cluster.run("chat", stdin=None, input="/halp\n")
-        self.assertEqual(done.returncode, USAGE, done.stderr)
+        done = self.cluster.run("chat", stdin=None, input="/halp\n/quit\n")
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_chat_on_a_terminal_outlives_one_interrupt(self):
+        keys, terminal = pty.openpty()
+        self.addCleanup(os.close, keys)
+        chat = self.cluster.start("chat", "--temperature", 0, "--max_tokens",
+                                  5, "--ignore_eos", stdin=terminal)
+        os.close(terminal)
+        self.addCleanup(chat.communicate)
+        self.addCleanup(chat.kill)
+        told = ""
+
+        def wait_for(text):
+            nonlocal told
+            while text not in told:
+                piece = os.read(chat.stderr.fileno(), 4096).decode()
+                self.assertTrue(piece, f"{text!r} not in {told!r}")
+                told += piece
+            told = told[told.index(text) + len(text):]
+
+        wait_for("\n> ")
+        for _ in range(2):
+            chat.send_signal(signal.SIGINT)
+            wait_for("press Ctrl-C again or /quit to leave\n> ")
+            os.write(keys, b"the\n")
+            wait_for("prompt tokens")
+            wait_for("\n> ")
+        chat.send_signal(signal.SIGINT)
+        wait_for("to leave\n> ")
+        chat.send_signal(signal.SIGINT)
+        self.assertEqual(chat.wait(60), 0)
 
     def test_log_probabilities_are_shown_as_text_too(self):
         arguments = ("generate", "--temperature", 0, "--max_tokens", 4,

@@ -144,12 +144,11 @@ class Client:
         return subprocess.run(self.arguments(command, *arguments),
                               capture_output=True, text=True, **options)
 
-    def start(self, command, *arguments):
+    def start(self, command, *arguments, stdin=subprocess.DEVNULL):
         """A call that runs; its streams are unbuffered, so that a part can be
         read before communicate()."""
         return subprocess.Popen(self.arguments(command, *arguments), bufsize=0,
-                                stdin=subprocess.DEVNULL,
-                                stdout=subprocess.PIPE,
+                                stdin=stdin, stdout=subprocess.PIPE,
                                 stderr=subprocess.PIPE)
 
     def json(self, command, *arguments, **options):
