@@ -87,8 +87,21 @@ class Frame {
     };
     const Change done =
         Of([&](const auto& stats) { return sum(stats.requests()); });
+    // Who gives up a request has not seen it fail.
+    const auto is_cancelled = [](const v1::NamedCount& count) {
+      return count.name() == "CANCELLED";
+    };
+    const auto failures = [&](const auto& stats, bool cancelled) {
+      int64_t total = 0;
+      for (const v1::NamedCount& count : stats.failures()) {
+        if (is_cancelled(count) == cancelled) total += count.count();
+      }
+      return total;
+    };
     const Change failed =
-        Of([&](const auto& stats) { return sum(stats.failures()); });
+        Of([&](const auto& stats) { return failures(stats, false); });
+    const Change cancelled =
+        Of([&](const auto& stats) { return failures(stats, true); });
     return absl::StrCat("requests  ",
                         now_.stats.num_requests_running(),
                         " running, ",
@@ -101,6 +114,10 @@ class Frame {
                         failed.now,
                         " failed (",
                         Rate(failed),
+                        "), ",
+                        cancelled.now,
+                        " cancelled (",
+                        Rate(cancelled),
                         ")");
   }
 

@@ -90,6 +90,22 @@ TEST(TopViewTest, RatesAreThoseBetweenTwoReadings) {
                         "100.0 %  64.3 %  2.50"));
 }
 
+TEST(TopViewTest, RequestsThatWereGivenUpHaveNotFailed) {
+  const auto add = [](Reading* reading, const std::string& code, int count) {
+    v1::NamedCount* const failures = reading->stats.add_failures();
+    failures->set_name(code);
+    failures->set_count(count);
+  };
+  Reading before = After(10);
+  add(&before, "CANCELLED", 1);
+  Reading now = After(14);
+  add(&now, "UNAVAILABLE", 1);
+  add(&now, "CANCELLED", 3);
+  add(&now, "INTERNAL", 3);
+  EXPECT_THAT(Text(now, &before),
+              HasSubstr(", 4 failed (1.0/s), 3 cancelled (0.5/s)"));
+}
+
 TEST(TopViewTest, WithoutAnEarlierReadingThereAreNoRates) {
   const Reading now = After(10);
   for (const Reading* before :
