@@ -32,7 +32,9 @@ std::string Is64BitInteger(const std::string& text) {
   int64_t value = 0;
   return absl::SimpleAtoi(text, &value)
              ? ""
-             : absl::StrCat(text, " is not a 64-bit integer");
+             : absl::StrCat(text,
+                            " is no whole number from -9223372036854775808 to "
+                            "9223372036854775807");
 }
 
 void AddSamplingFlags(CLI::App* app, RequestFlags* flags) {

@@ -51,8 +51,19 @@ absl::Status CheckOperator(const HttpRequest& request,
   switch (DrainAccessOf(request, access)) {
     case DrainAccess::kYes:
       return absl::OkStatus();
-    case DrainAccess::kWithKey:
-      return access.operator_keys->Check(request.Header("authorization"));
+    case DrainAccess::kWithKey: {
+      // Said here: a user's key, which others want, is of no use.
+      const std::string authorization = request.Header("authorization");
+      if (KeyDigest(authorization).empty()) {
+        return absl::UnauthenticatedError(
+            "authorization: this wants an operator's key, \"Bearer KEY\"");
+      }
+      if (access.operator_keys->Check(authorization).ok()) {
+        return absl::OkStatus();
+      }
+      return absl::UnauthenticatedError(
+          "authorization: the key is not an operator's");
+    }
     case DrainAccess::kNo:
       break;
   }

@@ -58,7 +58,7 @@ class Checker final : public nlohmann::json_sax<Json> {
     return true;
   }
   bool start_array(size_t /*size*/) override {
-    return depth_ > 0 ? Node() && Deeper() : Fail("must be an object");
+    return depth_ > 0 ? Node() && Deeper() : Fail("must be a JSON object");
   }
   bool end_array() override {
     --depth_;
@@ -67,22 +67,22 @@ class Checker final : public nlohmann::json_sax<Json> {
   bool parse_error(size_t position,
                    const std::string& /*token*/,
                    const Json::exception& /*error*/) override {
-    return Fail(absl::StrCat("malformed at byte ", position));
+    return Fail(absl::StrCat("malformed JSON at byte ", position));
   }
 
  private:
   bool Deeper() {
     return ++depth_ <= kMaxDepth ||
-           Fail(absl::StrCat("is more than ", kMaxDepth, " levels deep"));
+           Fail(absl::StrCat("more than ", kMaxDepth, " levels deep"));
   }
   bool Scalar() {
-    if (depth_ == 0) return Fail("must be an object");
+    if (depth_ == 0) return Fail("must be a JSON object");
     return ++num_scalars_ <= kMaxJsonNumbers ||
-           Fail(absl::StrCat("has more than ", kMaxJsonNumbers, " numbers"));
+           Fail(absl::StrCat("more than ", kMaxJsonNumbers, " numbers"));
   }
   bool Node() {
     return ++num_nodes_ <= kMaxJsonNodes ||
-           Fail(absl::StrCat("has more than ",
+           Fail(absl::StrCat("more than ",
                              kMaxJsonNodes,
                              " strings, names, objects and arrays"));
   }
@@ -102,14 +102,18 @@ absl::Status MustBe(const std::string& name, const char* what) {
   return absl::InvalidArgumentError(absl::StrCat(name, ": must be ", what));
 }
 
+absl::Status OutOfRange(const Json& value, const std::string& name) {
+  return absl::InvalidArgumentError(
+      absl::StrCat(name, ": ", value.dump(), " is no ", kInt64Name));
+}
+
 }  // namespace
 
 absl::Status CheckJsonObject(const std::string& text) {
   if (text.empty()) return absl::OkStatus();
   Checker checker;
   if (Json::sax_parse(text, &checker)) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("body: the JSON ", checker.problem()));
+  return absl::InvalidArgumentError(absl::StrCat("body: ", checker.problem()));
 }
 
 size_t JsonMemory(absl::string_view text) {
@@ -147,8 +151,7 @@ absl::StatusOr<int64_t> ToInteger(const Json& value, const std::string& name) {
   if (value.is_number_unsigned() &&
       value.get<uint64_t>() >
           static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(name, ": ", value.dump(), " is no 64-bit integer"));
+    return OutOfRange(value, name);
   }
   if (value.is_number_integer()) return value.get<int64_t>();
   if (value.is_number_float()) {
@@ -157,9 +160,9 @@ absl::StatusOr<int64_t> ToInteger(const Json& value, const std::string& name) {
     if (number == std::floor(number) && std::abs(number) <= 0x1p53) {
       return static_cast<int64_t>(number);
     }
+    if (std::abs(number) >= 0x1p63) return OutOfRange(value, name);
     if (number == std::floor(number)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(name, ": ", value.dump(), " is no 64-bit integer"));
+      return MustBe(name, "written without point and exponent beyond 2^53");
     }
   }
   return MustBe(name, "a whole number");

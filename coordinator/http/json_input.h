@@ -19,6 +19,10 @@ namespace specwire::coordinator {
 inline constexpr int kMaxJsonNumbers = (1 << 20) + (1 << 16);
 inline constexpr int kMaxJsonNodes = 1 << 17;
 
+// "VALUE is no ..." where a field has 64 bits.
+inline constexpr char kInt64Name[] =
+    "whole number from -9223372036854775808 to 9223372036854775807";
+
 // JSON from clients. INVALID_ARGUMENT unless `text` is one object in UTF-8, at
 // most 32 deep, within the limits above, in which no name stands twice in one
 // object and no number is beyond a double's range. An empty text stands for an

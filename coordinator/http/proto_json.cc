@@ -6,6 +6,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "coordinator/http/json_input.h"
 #include "google/protobuf/util/json_util.h"
 
 namespace specwire::coordinator {
@@ -18,7 +19,7 @@ constexpr size_t kMaxValueBytes = 64;
 std::string TypeName(absl::string_view type) {
   constexpr std::pair<absl::string_view, absl::string_view> kNames[] = {
       {"TYPE_INT32", "32-bit integer"},
-      {"TYPE_INT64", "64-bit integer"},
+      {"TYPE_INT64", kInt64Name},
       {"TYPE_FLOAT", "32-bit number"},
       {"TYPE_DOUBLE", "number"},
       {"TYPE_BOOL", "true or false"},

@@ -248,7 +248,8 @@ TEST(OpenAiRequestTest, WrongTypesAndNumbersAreNamed) {
   EXPECT_EQ(Problem(ParseCompletion(Text(R"("speculation": [1])"))),
             "speculation: must be an object");
   EXPECT_EQ(Problem(ParseCompletion(Text(R"("seed": 18446744073709551616)"))),
-            "seed: 1.8446744073709552e+19 is no 64-bit integer");
+            "seed: 1.8446744073709552e+19 is no whole number from "
+            "-9223372036854775808 to 9223372036854775807");
 }
 
 TEST(OpenAiRequestTest, ErrorsNameTheFieldAsOpenAiDoes) {

@@ -19,9 +19,11 @@ std::string Problem(const std::string& json, absl::string_view field = "body") {
 TEST(ProtoJsonTest, SaysWhichFieldIsWrongAndWhy) {
   EXPECT_EQ(Problem(R"({"text": "a", "sampling": {"seed": 7}})"), "");
   EXPECT_EQ(Problem(R"({"sampling": {"seed": 9223372036854775808}})"),
-            "sampling.seed: 9223372036854775808 is no 64-bit integer");
+            "sampling.seed: 9223372036854775808 is no whole number from "
+            "-9223372036854775808 to 9223372036854775807");
   EXPECT_EQ(Problem(R"({"sampling": {"seed": 18446744073709551616}})"),
-            "sampling.seed: 1.8446744073709552e+19 is no 64-bit integer");
+            "sampling.seed: 1.8446744073709552e+19 is no whole number from "
+            "-9223372036854775808 to 9223372036854775807");
   EXPECT_EQ(Problem(R"({"sampling": {"temperature": "x"}})"),
             "sampling.temperature: \"x\" is no 32-bit number");
   EXPECT_EQ(Problem(R"({"sampling": {"nonsense": 1}})"),
@@ -40,7 +42,8 @@ TEST(ProtoJsonTest, SaysWhichFieldIsWrongAndWhy) {
 
 TEST(ProtoJsonTest, NamesAPartOfABodyToo) {
   EXPECT_EQ(Problem(R"({"sampling": {"seed": "x"}})", "part"),
-            "part.sampling.seed: \"x\" is no 64-bit integer");
+            "part.sampling.seed: \"x\" is no whole number from "
+            "-9223372036854775808 to 9223372036854775807");
   EXPECT_EQ(Problem("[1]", "part"), "part: must be an object");
 }
 

@@ -114,7 +114,8 @@ TEST_F(RpcRoutesTest, ErrorsInJsonNameTheFieldThatIsWrong) {
   EXPECT_EQ(answer.status, 400);
   EXPECT_EQ(answer.json["error"]["param"], "sampling.seed");
   EXPECT_EQ(answer.json["error"]["message"],
-            "sampling.seed: 1e+30 is no 64-bit integer");
+            "sampling.seed: 1e+30 is no whole number from "
+            "-9223372036854775808 to 9223372036854775807");
 }
 
 TEST_F(RpcRoutesTest, NothingElseIsServed) {
@@ -149,6 +150,18 @@ class RpcAccessTest : public testing::Test {
   static httplib::Headers Bearer(const std::string& key) {
     return {{"Authorization", "Bearer " + key}};
   }
+  // Draining is refused, without a key and with another's, in words that say
+  // whose is wanted.
+  static void ExpectsAnOperator(HttpCluster* cluster) {
+    const char* drain = R"({"node": "nobody"})";
+    for (const httplib::Headers& headers :
+         {httplib::Headers(), Bearer("user"), Bearer("")}) {
+      const HttpAnswer answer = cluster->Post("/api/DrainNode", drain, headers);
+      EXPECT_EQ(answer.status, 401);
+      EXPECT_THAT(answer.json["error"]["message"].get<std::string>(),
+                  HasSubstr("operator's"));
+    }
+  }
   std::string Path(const std::string& name) {
     return testing::TempDir() + "rpc_access_" + name;
   }
@@ -175,14 +188,21 @@ TEST_F(RpcAccessTest, UsersNeedAKeyAndOperatorsOneOfTheirs) {
     EXPECT_EQ(cluster.Post(path, "{}", Bearer("operator")).status, 200);
   }
   const char* drain = R"({"node": "nobody"})";
-  EXPECT_EQ(cluster.Post("/api/DrainNode", drain).status, 401);
-  EXPECT_EQ(cluster.Post("/api/DrainNode", drain, Bearer("user")).status, 401);
+  ExpectsAnOperator(&cluster);
   // Let in, and told that there is no such node.
   EXPECT_EQ(cluster.Post("/api/DrainNode", drain, Bearer("operator")).status,
             404);
   EXPECT_EQ(cluster.Get("/console.json").json["drain"], "key");
   EXPECT_EQ(cluster.Get("/health").status, 200);
   EXPECT_EQ(cluster.Get("/metrics").status, 200);
+}
+
+TEST_F(RpcAccessTest, WithoutUsersKeysDrainingStillWantsAnOperators) {
+  HttpCluster cluster([&](CoordinatorOptions* options) {
+    options->operator_keys = Path("operators");
+  });
+  EXPECT_EQ(cluster.Post("/api/ListModels", "{}").status, 200);
+  ExpectsAnOperator(&cluster);
 }
 
 TEST_F(RpcAccessTest, NobodyDrainsWithoutAnOperatorsFile) {
