@@ -82,21 +82,27 @@ test("play: a prompt that ran before says that drafters remember", async () => {
     await generate({ ...REPEAT, maxTokens: 60, ...options });
     await finished();
   };
-  await run({});
+  // That no other test asks.
+  const prompt = `red green blue ${REPEAT.prompt}`;
+  await run({ prompt });
   assert.equal(await page.locator(".note").isVisible(), false);
-  await run({ seed: "8" });
+  await run({ prompt, seed: "8" });
   assert.match(await page.locator(".note").textContent(), /ran here before.*(local|suffix)/);
   assert.match(await page.locator("#announcer").textContent(), /ran here before/);
+  // A page that was loaded anew knows it from the cluster.
+  await page.reload();
+  await run({ prompt });
+  assert.match(await page.locator(".note").textContent(), /ran here before.*(local|suffix)/);
   // Not of another text.
-  await run({ prompt: `${REPEAT.prompt} five` });
+  await run({ prompt: `black white ${REPEAT.prompt}` });
   assert.equal(await page.locator(".note").isVisible(), false);
   // A comparison knows nothing of either, whatever its order.
-  await run({ compare: true });
+  await run({ prompt, compare: true });
   assert.equal(await page.locator(".note:visible").count(), 0);
   assert.match(await page.locator(".verdict:visible").last().textContent(), /Both began cold.* 0 and 0 of the prompt’s tokens/);
   const salts = bodies.map(({ cacheSalt }) => cacheSalt);
-  assert.deepEqual(salts.slice(0, 3), [undefined, undefined, undefined]);
-  assert.ok(salts[3] && salts[4] && salts[3] !== salts[4], salts.join());
+  assert.deepEqual(salts.slice(0, 4), [undefined, undefined, undefined, undefined]);
+  assert.ok(salts[4] && salts[5] && salts[4] !== salts[5], salts.join());
 });
 
 test("play: speed is by the verifier's clock, however tokens come here", async () => {
@@ -134,4 +140,23 @@ test("play: on a phone what is known of a token is on the screen", async () => {
   assert.ok(y > 300 && y + height <= 741, `from ${y}, ${height} high`);
   await panel.getByRole("button", { name: "Close" }).click();
   assert.match(await panel.textContent(), /Point at a token/);
+});
+
+test("play: what a conversation itself left in the cache is no memory of others", async () => {
+  await visit("play");
+  const words = ["lamp", "boat"];
+  const notes = [];
+  // The same conversation twice: the second is remembered from its first turn on.
+  for (let i = 0; i < 2; ++i) {
+    await generate({ prompt: `Say this: ${"tick tock ".repeat(6)}`, maxTokens: 40 });
+    await finished();
+    notes.push(await page.locator(".note").last().isVisible());
+    await page.fill("#reply", `Once more, ${words.join(" and ")}, ${"tick tock ".repeat(12)}`);
+    await page.click("#reply-send");
+    await page.locator(".turn").nth(1).waitFor();
+    await finished();
+    notes.push(await page.locator(".note").last().isVisible());
+    await page.reload();
+  }
+  assert.deepEqual(notes, [false, false, true, true]);
 });

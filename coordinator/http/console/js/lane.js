@@ -13,6 +13,9 @@ const ORIGINS = {
   target: "the target’s own token",
 };
 
+// Tokens in a block of the KV cache, which is found again as a whole.
+const BLOCK = 16;
+
 // Drafters that propose what earlier requests were answered.
 const REMEMBER = ["suffix", "hybrid", "local"];
 
@@ -116,6 +119,14 @@ export class Lane {
   rememberingDrafters() {
     const names = new Set([...this.proposals.values()].flat().map((proposal) => proposal.drafter));
     return REMEMBER.filter((name) => names.has(name));
+  }
+
+  /** True if the cluster had all of the prompt cached that can be, and more than
+   * `before`, the lane of the turn before this one, left there. */
+  isKnown(before) {
+    const cached = this.finished?.usage?.cachedPromptTokens ?? 0;
+    const carried = before ? before.promptLength + before.tokens.length : 0;
+    return cached > carried && cached >= Math.floor((this.promptLength - 1) / BLOCK) * BLOCK;
   }
 
   /** False if no draft token was verified, so that nothing is told of them. */

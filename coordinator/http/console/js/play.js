@@ -20,7 +20,8 @@ class Play {
     this.settings = new Settings();
     this.panel = new TokenPanel(byId("token-panel"));
     this.conversation = new Conversation(byId("turns"));
-    // Prompts that have run on this page outside of comparisons.
+    // Prompts that have run on this page outside of comparisons. Of what ran before
+    // it was loaded, or elsewhere, the prefix cache tells.
     this.asked = new Set();
     this.abort = null;
     byId("play-form").addEventListener("submit", (event) => this.begin(event));
@@ -121,8 +122,9 @@ class Play {
   /** Says that an answer that was given before is drafted more easily. */
   noteMemory(lane, prompt) {
     const names = lane.rememberingDrafters();
-    if (lane.verifiedDrafts && this.asked.has(prompt) && names.length > 0) {
-      lane.setNote(`This prompt ran here before, and the drafter ${names.join(" and ")} keeps what was answered: `
+    const before = this.conversation.turns.at(-2)?.lane;
+    if (lane.verifiedDrafts && names.length > 0 && (this.asked.has(prompt) || lane.isKnown(before))) {
+      lane.setNote(`This prompt, or one that begins like it, ran here before, and the drafter ${names.join(" and ")} keeps what was answered: `
         + "acceptance and speed can be far better than for a new text. “Compare with plain decoding” starts without that memory.");
     }
     this.asked.add(prompt);
