@@ -75,7 +75,8 @@ bool TakeTargetHost(std::string* head, std::optional<std::string>* host) {
   *host = std::string(authority);
   target.remove_prefix(authority.size());
   const bool has_path = absl::StartsWith(target, "/");
-  head->replace(start, scheme + host->value().size(), has_path ? "" : "/");
+  head->erase(start, scheme + host->value().size());
+  if (!has_path) head->insert(start, 1, '/');
   return true;
 }
 
