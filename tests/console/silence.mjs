@@ -46,7 +46,8 @@ test("a coordinator that stands still is said to be silent on every page", async
   }
   await expectAnswers();
   await states.filter({ hasText: "✓ serving" }).first().waitFor();
-  // The page Explain was asked for on the way.
+  // The page Explain was asked for on the way, and is answered now.
+  await page.waitForFunction(() => !document.getElementById("explain-notice").hidden);
   forgive(/status of 501/);
 });
 
