@@ -202,7 +202,9 @@ void AddGenerateCommand(CLI::App* app, Runner* runner) {
   command->add_option("PROMPT",
                       flags->prompt,
                       "The text to continue; - reads standard input, @FILE a "
-                      "file, @@... is a text that begins with @");
+                      "file, both to the last byte (a line break at the end "
+                      "is part of the text), @@... is a text that begins with "
+                      "@");
   command->add_option(
       "--prompt_ids", flags->prompt_ids, "The prompt as token ids: 1,2,3");
   command->add_flag(

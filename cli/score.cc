@@ -93,8 +93,9 @@ void AddScoreCommand(CLI::App* app, Runner* runner) {
   AddClientFlags(command, &flags->client);
   command->add_option("TEXT",
                       flags->text,
-                      "The text; - reads standard input, @FILE a file, @@... "
-                      "is a text that begins with @");
+                      "The text; - reads standard input, @FILE a file, both to "
+                      "the last byte (a line break at the end is part of the "
+                      "text), @@... is a text that begins with @");
   command->add_option(
       "--token_ids", flags->token_ids, "The text as token ids: 1,2,3");
   command

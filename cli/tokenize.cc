@@ -54,8 +54,11 @@ void AddTokenizeCommand(CLI::App* app, Runner* runner) {
   auto flags = std::make_shared<TokenizeFlags>();
   AddClientFlags(command, &flags->client);
   command
-      ->add_option(
-          "TEXT", flags->text, "The text; - reads standard input, @FILE a file")
+      ->add_option("TEXT",
+                   flags->text,
+                   "The text; - reads standard input, @FILE a file, both to "
+                   "the last byte (a line break at the end is part of the "
+                   "text), @@... is a text that begins with @")
       ->required();
   command
       ->add_option("--model",
