@@ -72,8 +72,10 @@ void AddFlags(CLI::App* app, Flags* flags) {
       "--http",
       options->http,
       "HOST:PORT for HTTP: the console at /, OpenAI's routes under /v1, all "
-      "methods under /api, /health, /ready and /metrics; only these three "
-      "where others reach it without --http_tls (default: none)");
+      "methods under /api, /health, /ready and /metrics. Without --http_tls, "
+      "at an address that others reach, it serves only /health, /ready and "
+      "/metrics and refuses all else with 403; --allow_insecure has it serve "
+      "everything there, unencrypted (default: none)");
   app->add_flag("--http_tls",
                 options->http_tls,
                 "serve HTTP with TLS, with the same files as gRPC");
