@@ -265,6 +265,9 @@ std::optional<int> ParseFlags(CLI::App* app, int argc, char** argv) {
     if (name == "help" || name == "config") continue;
     option->envname(absl::StrCat("SPECWIRE_", absl::AsciiStrToUpper(name)));
   }
+  // After the loop: it is none of the environment's.
+  app->set_version_flag("--version",
+                        absl::StrCat(app->get_name(), " ", SPECWIRE_VERSION));
   try {
     app->parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -42,7 +42,9 @@ class UsageTest(unittest.TestCase):
             (("generate", "--max_tokens", "99999999999", "x"),
              "--max_tokens"),
             (("generate", "--temperature", "warm", "x"), "--temperature"),
-            (("generate", "--seed", "99999999999999999999", "x"), "--seed"),
+            (("generate", "--seed", "99999999999999999999", "x"),
+             "--seed: 99999999999999999999 is no whole number from "
+             "-9223372036854775808 to 9223372036854775807"),
             (("generate", "--patience_us", "-99999999999999999999", "x"),
              "--patience_us"),
             (("generate", "--rule", "fair", "x"), "--rule"),
@@ -189,6 +191,15 @@ class UsageTest(unittest.TestCase):
             done = run(*arguments)
             self.assertEqual(done.returncode, 0)
             self.assertNotEqual(done.stdout, b"")
+
+    def test_every_program_tells_its_version(self):
+        version = run("--version").stdout.decode().split()[1]
+        for program in ("coordinator", "verifier_node", "draft_node"):
+            done = subprocess.run([BIN / program, "--version"],
+                                  stdin=subprocess.DEVNULL,
+                                  capture_output=True, timeout=60)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual(done.stdout.decode(), f"{program} {version}\n")
 
 
 if __name__ == "__main__":
