@@ -100,16 +100,18 @@ std::string DrainReason(const v1::NodeDraining& message) {
   for (char& c : reason) {
     if (!absl::ascii_isprint(static_cast<unsigned char>(c))) c = '?';
   }
+  return reason;
+}
+
+std::string DrainGrace(const v1::NodeDraining& message) {
   const absl::Duration grace =
       absl::Ceil(absl::Milliseconds(
                      std::clamp(message.grace_ms(), int64_t{0}, kMaxGraceMs)),
                  absl::Milliseconds(100));
   if (grace == absl::ZeroDuration()) {
-    return absl::StrCat(reason, "; running sequences end at once");
+    return "running sequences end at once";
   }
-  return absl::StrCat(reason,
-                      "; ",
-                      absl::FormatDuration(grace),
+  return absl::StrCat(absl::FormatDuration(grace),
                       " for running sequences to end");
 }
 
@@ -137,8 +139,10 @@ class ClusterService::JoinHandler final
     } else if (request.has_load()) {
       OnLoad(request.load());
     } else if (request.has_draining()) {
-      CheckCurrent(service_->membership_->OnDraining(
-          *registration_, DrainReason(request.draining())));
+      CheckCurrent(
+          service_->membership_->OnDraining(*registration_,
+                                            DrainReason(request.draining()),
+                                            DrainGrace(request.draining())));
     } else {
       sender_->Finish(absl::InvalidArgumentError(
           "event: after the first message only load or draining is expected"));

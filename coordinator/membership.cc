@@ -177,10 +177,11 @@ bool Membership::OnLoad(const Registry::Registration& registration,
 }
 
 bool Membership::OnDraining(const Registry::Registration& registration,
-                            absl::string_view reason) {
+                            absl::string_view reason,
+                            absl::string_view grace) {
   // A node that has drained for another coordinator has not left this one.
   return registry_->IsLatest(registration) &&
-         registry_->Drain(registration.node_id, reason).ok();
+         registry_->Drain(registration.node_id, reason, grace).ok();
 }
 
 void Membership::Leave(const Registry::Registration& registration,

@@ -55,7 +55,8 @@ class Membership {
   bool OnLoad(const Registry::Registration& registration, const NodeLoad& load);
   // The node says that it drains. False if the registration is not its latest.
   bool OnDraining(const Registry::Registration& registration,
-                  absl::string_view reason);
+                  absl::string_view reason,
+                  absl::string_view grace);
   // See Registry::Drain.
   absl::Status Drain(const std::string& node_id, absl::string_view reason) {
     return registry_->Drain(node_id, reason);

@@ -302,13 +302,15 @@ void Registry::CheckSilence(absl::Time now) {
 }
 
 absl::Status Registry::Drain(const std::string& node_id,
-                             absl::string_view reason) {
+                             absl::string_view reason,
+                             absl::string_view grace) {
   MutexLock lock(&mutex_);
   Node* node = Find(node_id);
   if (node == nullptr || node->info.state == NodeState::kGone) {
     return absl::NotFoundError(absl::StrCat("node: no '", node_id, "' here"));
   }
   node->drain_reason = std::string(reason);
+  node->drain_grace = std::string(grace);
   if (node->info.state != NodeState::kSuspect) Judge(node);
   JudgeDrafters();
   return absl::OkStatus();
@@ -318,13 +320,25 @@ absl::StatusOr<NodeInfo> Registry::FindLive(
     absl::string_view name_or_id) const {
   MutexLock lock(&mutex_);
   const NodeInfo* found = nullptr;
+  const Node* gone = nullptr;
   for (const auto& [id, node] : nodes_) {
-    if (node.info.state == NodeState::kGone) continue;
+    if (node.info.state == NodeState::kGone) {
+      const bool meant =
+          node.info.identity.name == name_or_id || id == name_or_id;
+      if (meant && (gone == nullptr || gone->age < node.age)) gone = &node;
+      continue;
+    }
     // Names come first: ids look like names that people give.
     if (node.info.identity.name == name_or_id) return node.info;
     if (id == name_or_id) found = &node.info;
   }
   if (found != nullptr) return *found;
+  if (gone != nullptr) {
+    return absl::NotFoundError(absl::StrCat("node: '",
+                                            gone->info.identity.name,
+                                            "' has left already: ",
+                                            gone->info.reason));
+  }
   return absl::NotFoundError(absl::StrCat(
       "node: no '", name_or_id.substr(0, kMaxNameLength), "' here"));
 }
@@ -387,7 +401,11 @@ void Registry::SetState(Node* node, NodeState state, std::string reason) {
 void Registry::Judge(Node* node) {
   const NodeInfo& info = node->info;
   if (node->drain_reason.has_value()) {
-    SetState(node, NodeState::kDraining, *node->drain_reason);
+    SetState(node,
+             NodeState::kDraining,
+             node->drain_grace.empty()
+                 ? *node->drain_reason
+                 : absl::StrCat(*node->drain_reason, "; ", node->drain_grace));
     return;
   }
   if (!info.verifier.has_value() && !info.drafter.has_value()) {

@@ -98,10 +98,14 @@ class Registry {
     std::string reason;
   };
   std::vector<Suspect> TakeSuspects(absl::Time now);
-  // Takes no new work until it has left. NOT_FOUND if there is no such node.
-  absl::Status Drain(const std::string& node_id, absl::string_view reason);
+  // Takes no new work until it has left. `grace`: how long running sequences
+  // have, for people; of no interest once the node has left. NOT_FOUND if there
+  // is no such node.
+  absl::Status Drain(const std::string& node_id,
+                     absl::string_view reason,
+                     absl::string_view grace = {});
   // The node with this name, or else with this id, that has not left. NOT_FOUND
-  // if there is none.
+  // if there is none; it says so where one has left.
   absl::StatusOr<NodeInfo> FindLive(absl::string_view name_or_id) const;
   // The node with this id, which may have left. NOT_FOUND if it is not known.
   absl::StatusOr<NodeInfo> FindById(const std::string& node_id) const;
@@ -194,6 +198,7 @@ class Registry {
     RoundTrip round_trip = {};
     // Set if Drain() was called.
     std::optional<std::string> drain_reason = std::nullopt;
+    std::string drain_grace = "";
     // Why its Join stream ended, if it may come back.
     std::optional<std::string> detached_reason = std::nullopt;
     // Reason of the latest failed probe.

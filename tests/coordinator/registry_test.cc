@@ -265,8 +265,15 @@ TEST_F(RegistryTest, FindsLiveNodesByIdAndName) {
   EXPECT_TRUE(registry_.IsLatest(first));
   registry_.OnDetached(first, "lost", kStart);
   EXPECT_FALSE(registry_.IsLatest(first));
-  EXPECT_EQ(registry_.FindLive("v").status().code(),
-            absl::StatusCode::kNotFound);
+  const absl::Status gone = registry_.FindLive("v").status();
+  EXPECT_EQ(gone.code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(gone.message(), "node: 'v' has left already: lost");
+  // The later of two.
+  const auto third = JoinVerifier("v", 3, Verifier("d"));
+  registry_.OnDetached(third, "lost too", kStart);
+  EXPECT_EQ(registry_.FindLive("v").status().message(),
+            "node: 'v' has left already: lost too");
+  EXPECT_EQ(registry_.FindLive("w").status().message(), "node: no 'w' here");
 }
 
 TEST_F(RegistryTest, DrainedNodeTakesNoWorkUntilItHasLeft) {
@@ -282,6 +289,14 @@ TEST_F(RegistryTest, DrainedNodeTakesNoWorkUntilItHasLeft) {
             "it has drained: an operator wants it");
   EXPECT_EQ(registry_.Drain(verifier.node_id, "again").code(),
             absl::StatusCode::kNotFound);
+}
+
+TEST_F(RegistryTest, TheGraceIsToldWhileANodeDrains) {
+  const auto verifier = JoinVerifier("v", 1, Verifier("d"));
+  EXPECT_TRUE(registry_.Drain(verifier.node_id, "a signal", "30s left").ok());
+  EXPECT_EQ(Node(verifier.node_id).reason, "a signal; 30s left");
+  registry_.OnDetached(verifier, "it has left", kStart);
+  EXPECT_EQ(Node(verifier.node_id).reason, "it has drained: a signal");
 }
 
 TEST_F(RegistryTest, DrafterOfForeignVocabularyIsIncompatibleAndRejudged) {

@@ -81,7 +81,12 @@ class DrainTest(LongModelTest):
             self.assertEqual(call.ids(), expected)
             self.assertEqual(migrations(cluster), 1)
             self.assertEqual(state(cluster, name)[0], "gone")
-            self.assertIn("drained", state(cluster, name)[1])
+            self.assertEqual(state(cluster, name)[1],
+                             "it has drained: an operator asked for it")
+            again = cluster.run("drain", name)
+            self.assertEqual(again.returncode, FAILED)
+            self.assertIn(f"'{name}' has left already: it has drained",
+                          again.stderr)
 
     def test_a_sequence_that_fits_the_grace_ends_where_it_is(self):
         with Cluster() as cluster:
