@@ -71,10 +71,10 @@ TEST(LogprobsViewTest, ShowsCandidatesAndWhatHasNoProbability) {
   AddCandidate(31, 0.125, entry);
   entry->mutable_chosen()->set_logprob(-std::numeric_limits<float>::infinity());
   const std::string text = LogprobsText(completion, completion.choices[0]);
-  EXPECT_THAT(text, HasSubstr("TEXT            CANDIDATES (ID PROBABILITY)\n"));
+  EXPECT_THAT(text, HasSubstr("TEXT     CANDIDATES (ID PROBABILITY)\n"));
   EXPECT_THAT(text,
-              HasSubstr("-inf     0.000000     \"\"            "
-                        "  30 0.500000, 31 0.125000\n"));
+              HasSubstr("-inf     0.000000     \"\"       "
+                        "30 0.500000, 31 0.125000\n"));
   EXPECT_EQ(CandidatesText(*entry), "30 0.500000, 31 0.125000");
 }
 

@@ -79,12 +79,12 @@ TEST(TraceViewTest, ShowsWhatWasProposedAndWhatWasChosen) {
                         "draft 2.00 ms, network 0.30 ms, verify 9.87 ms\n"));
   const char* const rows[] = {
       "12        \"a\"        ngram@draft-1  accepted   0.5000    0.7500     "
-      "1.0000  \"a\"             0.7500     1.0000\n",
+      "1.0000  \"a\"       0.7500     1.0000\n",
       "13        \"b\\n\\x1b\"  ngram@draft-1  rejected   -         1.0e-07    "
-      "0.0000  \"\\u202e\"        0.7500     1.0000\n",
+      "0.0000  \"\\u202e\"  0.7500     1.0000\n",
       "14        \"c\"        ngram@draft-1  discarded  -         -          - "
       " "
-      "     -               -          -\n"};
+      "     -         -          -\n"};
   for (const char* row : rows) EXPECT_THAT(text, HasSubstr(row));
   EXPECT_THAT(text, HasSubstr("left at the end\n"));
   EXPECT_THAT(text, HasSubstr("14        \"d\"       local  unused"));
