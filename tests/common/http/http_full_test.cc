@@ -49,8 +49,8 @@ class HttpFullTest : public testing::Test {
   }
   void TearDown() override {
     end_ = true;
-    server_->Stop();
     for (const int fd : fds_) close(fd);
+    server_->Stop();
   }
   // Takes all places.
   void FillPlaces() {

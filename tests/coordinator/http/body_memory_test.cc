@@ -29,7 +29,7 @@ constexpr size_t kMiddleBytes = 390'000;
 // What is allowed beyond what there was before: bodies, what is parsed of them,
 // and some room. Without bounds forty such bodies take gigabytes.
 constexpr int64_t kMostGrowth = int64_t{700} << 20;
-constexpr int64_t kMostLeft = int64_t{120} << 20;
+constexpr int64_t kMostLeft = int64_t{200} << 20;
 
 int64_t ResidentBytes() {
   int64_t pages = 0;
