@@ -319,55 +319,53 @@ TEST(BatchingTest, RefusesWhatWouldWaitBeyondItsDeadline) {
   for (const Bench::Stream& stream : streams) bench.ExpectDone(stream);
 }
 
-TEST(BatchingTest, TenantsTakeTurnsInTheQueue) {
+// One of the queue below: whose it is, and how long its prompt is.
+struct Queued {
+  std::string user;
+  std::string salt;
+  int length = 0;
+};
+
+// Prompt lengths in the order in which a verifier with one place takes them.
+std::vector<int> OrderOf(const std::vector<Queued>& queue) {
   Bench bench({}, {.max_num_sequences = 1});
   bench.engine_.Pause();
   // Sequence 0 holds the place while the others come.
   std::vector<Bench::Stream> streams = {
       bench.Open(Bench::Greedy(Prompt(5), 5))};
-  ASSERT_TRUE(bench.engine_.WaitUntilPaused());
-  const auto open = [&](const char* salt, int length) {
-    OpenSequence one = Bench::Greedy(Prompt(length), 40);
-    one.cache_salt = salt;
-    streams.push_back(bench.Open(std::move(one)));
-  };
-  // One tenant comes with six, then another with two.
-  for (int i = 0; i < 6; ++i) open("many", 30);
-  for (int i = 0; i < 2; ++i) open("few", 31);
-  ASSERT_TRUE(Eventually([&] { return bench.thread_.num_sequences() == 9; }));
+  EXPECT_TRUE(bench.engine_.WaitUntilPaused());
+  for (const Queued& one : queue) {
+    OpenSequence open = Bench::Greedy(Prompt(one.length), 40);
+    open.user = one.user;
+    open.cache_salt = one.salt;
+    streams.push_back(bench.Open(std::move(open)));
+  }
+  const auto num_streams = static_cast<int>(streams.size());
+  EXPECT_TRUE(
+      Eventually([&] { return bench.thread_.num_sequences() == num_streams; }));
   bench.engine_.Resume();
   for (const Bench::Stream& stream : streams) bench.ExpectDone(stream);
   std::vector<int> order;
   for (const auto& [sequence, rows] : bench.engine_.runs()) {
     if (rows >= 30) order.push_back(rows);
   }
-  EXPECT_EQ(order, (std::vector<int>{30, 31, 30, 31, 30, 30, 30, 30}));
+  return order;
+}
+
+TEST(BatchingTest, TenantsTakeTurnsInTheQueue) {
+  // One tenant comes with six, then another with two.
+  std::vector<Queued> queue(6, {.user = "", .salt = "many", .length = 30});
+  queue.resize(8, {.user = "", .salt = "few", .length = 31});
+  EXPECT_EQ(OrderOf(queue), (std::vector<int>{30, 31, 30, 31, 30, 30, 30, 30}));
 }
 
 TEST(BatchingTest, AUserWithManyTenantsTakesTurnsWithOneWhoHasNone) {
-  Bench bench({}, {.max_num_sequences = 1});
-  bench.engine_.Pause();
-  // Sequence 0 holds the place while the others come.
-  std::vector<Bench::Stream> streams = {
-      bench.Open(Bench::Greedy(Prompt(5), 5))};
-  ASSERT_TRUE(bench.engine_.WaitUntilPaused());
-  const auto open = [&](const char* user, std::string salt, int length) {
-    OpenSequence one = Bench::Greedy(Prompt(length), 40);
-    one.user = user;
-    one.cache_salt = std::move(salt);
-    streams.push_back(bench.Open(std::move(one)));
-  };
-  for (int i = 0; i < 6; ++i)
-    open("anna", std::string(1, static_cast<char>('a' + i)), 30);
-  for (int i = 0; i < 2; ++i) open("bob", "", 31);
-  ASSERT_TRUE(Eventually([&] { return bench.thread_.num_sequences() == 9; }));
-  bench.engine_.Resume();
-  for (const Bench::Stream& stream : streams) bench.ExpectDone(stream);
-  std::vector<int> order;
-  for (const auto& [sequence, rows] : bench.engine_.runs()) {
-    if (rows >= 30) order.push_back(rows);
+  std::vector<Queued> queue;
+  for (const char* salt : {"a", "b", "c", "d", "e", "f"}) {
+    queue.push_back({.user = "anna", .salt = salt, .length = 30});
   }
-  EXPECT_EQ(order, (std::vector<int>{30, 31, 30, 31, 30, 30, 30, 30}));
+  queue.resize(8, {.user = "bob", .salt = "", .length = 31});
+  EXPECT_EQ(OrderOf(queue), (std::vector<int>{30, 31, 30, 31, 30, 30, 30, 30}));
 }
 
 TEST(BatchingTest, ThePriorityOfAPromptDecidesWhoIsComputedFirst) {
