@@ -126,7 +126,7 @@ def measure(folder, bin_folder, num_tokens):
     coordinator = Program(
         folder, bin_folder / "coordinator", "coordinator", "--listen",
         "127.0.0.1:0", "--http", "127.0.0.1:0", "--drafter_deadline", 60,
-        *patient)
+        "--stream_deadline", 120, *patient)
     programs = [coordinator]
     try:
         address = coordinator.line(r"^listening on (\S+)$")
