@@ -33,6 +33,7 @@ absl::StatusOr<std::shared_ptr<const CatalogModel>> Build(
                      ", its tokenizer has ",
                      tokenizer.vocab_size()));
   }
+  model->token_sizes = TokenSizes(tokenizer);
   if (tokenizer.model().chat_template.empty()) {
     model->chat_error = absl::InvalidArgumentError(
         absl::StrCat("prompt.chat: model '",

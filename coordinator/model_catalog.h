@@ -15,6 +15,7 @@
 #include "common/text/tokenizer.h"
 #include "coordinator/node_info.h"
 #include "coordinator/registry.h"
+#include "coordinator/token_sizes.h"
 
 namespace specwire::coordinator {
 
@@ -26,6 +27,7 @@ struct CatalogModel {
   // ResolveModel.
   VerifierInfo info;
   std::shared_ptr<const Tokenizer> tokenizer;
+  TokenSizes token_sizes;
   // Null if the model has no chat template or has one that does not parse;
   // chat_error tells which.
   std::shared_ptr<const ChatTemplate> chat_template;

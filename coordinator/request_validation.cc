@@ -2,7 +2,6 @@
 #include "coordinator/request_validation.h"
 
 #include <algorithm>
-#include <bitset>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -193,45 +192,11 @@ absl::Status CheckSpeculation(const v1::Speculation& speculation) {
                                         : absl::OkStatus();
 }
 
-// How many bytes tokens stand for at most, and which bytes have a token of
-// their own: those that have none are dropped.
-struct TokenSizes {
-  explicit TokenSizes(const Tokenizer& tokenizer) {
-    for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
-      const absl::string_view bytes = tokenizer.TokenBytes(id);
-      longest = std::max(longest, bytes.size());
-      if (bytes.size() == 1) known.set(static_cast<unsigned char>(bytes[0]));
-    }
-  }
-  size_t longest = 1;
-  std::bitset<256> known;
-};
-
-// The fewest bytes that are left of a text to make tokens of. Normalisation
-// leaves a third of what is not ASCII at least, as with Hangul syllables.
-size_t LeastBytes(absl::string_view text, const TokenSizes& sizes) {
-  constexpr size_t kMostContraction = 3;
-  size_t ascii = 0;
-  size_t others = 0;
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte >= 0x80) {
-      ++others;
-    } else if (sizes.known[byte]) {
-      ++ascii;
-    }
-  }
-  const bool all_known = (sizes.known >> 0x80).count() == 0x80;
-  return ascii + (all_known ? others / kMostContraction : 0);
-}
-
 // Refuses what is too long whatever its tokens are, before it is tokenized.
 absl::Status CheckLength(absl::string_view text,
-                         const Tokenizer& tokenizer,
+                         const TokenSizes& sizes,
                          const TextLimit& limit) {
-  if (text.size() <= limit.max_tokens) return absl::OkStatus();
-  const TokenSizes sizes(tokenizer);
-  if (LeastBytes(text, sizes) <= limit.max_tokens * sizes.longest) {
+  if (sizes.LeastBytes(text) <= limit.max_tokens * sizes.longest()) {
     return absl::OkStatus();
   }
   return Invalid(limit.field,
@@ -242,7 +207,7 @@ absl::Status CheckLength(absl::string_view text,
                  " is ",
                  limit.max_tokens,
                  " tokens, and no token has more than ",
-                 sizes.longest,
+                 sizes.longest(),
                  " bytes");
 }
 
@@ -501,7 +466,7 @@ absl::StatusOr<std::vector<int32_t>> TokenizeRaw(const std::string& text,
                                                  const CatalogModel& model,
                                                  const TextLimit& limit) {
   const Tokenizer& tokenizer = *model.tokenizer;
-  SPECWIRE_RETURN_IF_ERROR(CheckLength(text, tokenizer, limit));
+  SPECWIRE_RETURN_IF_ERROR(CheckLength(text, model.token_sizes, limit));
   absl::StatusOr<std::vector<int32_t>> encoded =
       tokenizer.Encode(text, SpecialTokens::kRecognise);
   if (!encoded.ok()) return TooMuchForGood(encoded.status(), limit.field);
@@ -540,7 +505,8 @@ absl::StatusOr<RenderedChat> RenderChat(const CatalogModel& model,
     absl::StrAppend(&rendered.text, segment.text);
   }
   if (limit.has_value()) {
-    SPECWIRE_RETURN_IF_ERROR(CheckLength(rendered.text, tokenizer, *limit));
+    SPECWIRE_RETURN_IF_ERROR(
+        CheckLength(rendered.text, model.token_sizes, *limit));
   }
   absl::StatusOr<std::vector<int32_t>> ids =
       tokenizer.EncodeSegments(*segments);
