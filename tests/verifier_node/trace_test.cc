@@ -11,35 +11,19 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/verifier_node/verify_sequence_test_util.h"
 #include "verifier_node/target_sampler.h"
 #include "verifier_node/verify_sequence.h"
 
 namespace specwire::verifier {
 namespace {
 
-VerifyParams Params() {
-  VerifyParams params;
-  params.tokens = {1, 2, 3};
-  params.prompt_length = 3;
+VerifyParams TracedParams() {
+  VerifyParams params = Params();
   params.max_tokens = 8;
-  params.source = 1;
-  params.decode_until = 1000;
-  params.patience = absl::InfiniteDuration();
   params.local_run_length = 4;
   params.trace = true;
   return params;
-}
-
-Proposal MakeRun(int position,
-                 int based_on,
-                 std::vector<int32_t> tokens,
-                 int source = 1) {
-  Proposal proposal;
-  proposal.source = source;
-  proposal.position = position;
-  proposal.based_on = based_on;
-  proposal.tokens = std::move(tokens);
-  return proposal;
 }
 
 // A commit's fates, "number" or "=token" and the outcome's letter each.
@@ -59,7 +43,7 @@ std::string Fates(const Commit& commit) {
 
 class TracedSequenceTest : public testing::Test {
  protected:
-  explicit TracedSequenceTest(const VerifyParams& params = Params())
+  explicit TracedSequenceTest(const VerifyParams& params = TracedParams())
       : sequence_(*VerifySequence::Open(params, {100, 64})) {}
 
   void Propose(const Proposal& proposal) {
@@ -149,7 +133,7 @@ TEST_F(TracedSequenceTest, AFloodIsBounded) {
 }
 
 TEST(UntracedSequenceTest, TellsNothing) {
-  VerifyParams params = Params();
+  VerifyParams params = TracedParams();
   params.trace = false;
   VerifySequence sequence = *VerifySequence::Open(params, {100, 64});
   EXPECT_TRUE(sequence.OnProposal(MakeRun(3, 3, {10})).ok());
