@@ -99,9 +99,13 @@ struct AttendArgs {
   const uint16_t* cache;
   int64_t block_stride;
   const int32_t* blocks;
-  // Position of the first row; row r sees positions [0, first_position + r].
+  // Position of the first row; row r sees the positions up to its own,
+  // first_position + r.
   int first_position;
   int rows;
+  // How many of them it sees, its own included, where that is not all: a
+  // sliding window. 0: all.
+  int window;
   // Query heads that share the KV head, or some of them.
   // REQUIRES: rows * heads <= kMaxAttendQueries.
   int heads;
@@ -136,6 +140,15 @@ struct Kernels {
                         int64_t n,
                         const QuantizedRows& out,
                         int64_t row);
+  // The same for gelu(g) * u, gelu(g) = g / (1 + exp(-2 sqrt(2 / pi)
+  // (g + 0.044715 g^3))): the form with tanh of Hendrycks and Gimpel 2016.
+  void (*gelu_gate_quantize)(const float* gate_up,
+                             int64_t n,
+                             const QuantizedRows& out,
+                             int64_t row);
+  // y = x / sqrt(mean(x^2) + eps) * norm, [n]; y may be x.
+  void (*rms_norm)(
+      const float* x, const float* norm, int64_t n, float eps, float* y);
   // Outputs of blocks [first_block, end_block) for all rows.
   void (*linear)(const LinearArgs& args,
                  int64_t first_block,

@@ -119,19 +119,35 @@ void Quantize(const float* x,
   }
 }
 
-void RmsNormQuantize(const float* x,
-                     const float* norm,
-                     int64_t n,
-                     float eps,
-                     const QuantizedRows& out,
-                     int64_t row) {
+// 1 / sqrt(mean(x^2) + eps).
+inline float InverseRms(const float* x, int64_t n, float eps) {
   Lanes squares = Set(0.0f);
   for (int64_t i = 0; i < n; i += kLanes) {
     const Lanes v = LoadFirst(x + i, n - i);
     squares = Fma(v, v, squares);
   }
   const float mean = Fold(squares) / static_cast<float>(n);
-  const Lanes scale = Set(1.0f / SquareRoot(mean + eps));
+  return 1.0f / SquareRoot(mean + eps);
+}
+
+void RmsNorm(
+    const float* x, const float* norm, int64_t n, float eps, float* y) {
+  const Lanes scale = Set(InverseRms(x, n, eps));
+  for (int64_t i = 0; i < n; i += kLanes) {
+    StoreFirst(
+        y + i,
+        Mul(Mul(LoadFirst(x + i, n - i), scale), LoadFirst(norm + i, n - i)),
+        n - i);
+  }
+}
+
+void RmsNormQuantize(const float* x,
+                     const float* norm,
+                     int64_t n,
+                     float eps,
+                     const QuantizedRows& out,
+                     int64_t row) {
+  const Lanes scale = Set(InverseRms(x, n, eps));
   const auto normed = [&](int64_t i) {
     return Mul(Mul(LoadFirst(x + i, n - i), scale), LoadFirst(norm + i, n - i));
   };
@@ -141,21 +157,44 @@ void RmsNormQuantize(const float* x,
   }
 }
 
-void GateQuantize(const float* gate_up,
-                  int64_t n,
-                  const QuantizedRows& out,
-                  int64_t row) {
+// g / (1 + exp(exponent(g))) * u, quantised.
+template <typename Exponent>
+inline void GateQuantizeWith(const Exponent& exponent,
+                             const float* gate_up,
+                             int64_t n,
+                             const QuantizedRows& out,
+                             int64_t row) {
   const Lanes one = Set(1.0f);
   const auto gated = [&](int64_t i) {
     const Lanes gate = LoadFirst(gate_up + i, n - i);
     const Lanes up = LoadFirst(gate_up + n + i, n - i);
-    const Lanes silu = Div(gate, Add(one, Exp(Sub(Set(0.0f), gate))));
-    return Mul(silu, up);
+    return Mul(Div(gate, Add(one, Exp(exponent(gate)))), up);
   };
   for (int64_t g = 0; g < out.groups; ++g) {
     const int64_t i = g * kGroupSize;
     QuantizeGroup(gated(i), gated(i + kLanes), out, row, g);
   }
+}
+
+void GateQuantize(const float* gate_up,
+                  int64_t n,
+                  const QuantizedRows& out,
+                  int64_t row) {
+  GateQuantizeWith(
+      [](Lanes gate) { return Sub(Set(0.0f), gate); }, gate_up, n, out, row);
+}
+
+void GeluGateQuantize(const float* gate_up,
+                      int64_t n,
+                      const QuantizedRows& out,
+                      int64_t row) {
+  // -2 sqrt(2 / pi), and 0.044715 times that.
+  const auto exponent = [](Lanes gate) {
+    const Lanes factor =
+        Fma(Mul(gate, gate), Set(-0x1.2444f2p-4f), Set(-0x1.988454p+0f));
+    return Mul(gate, factor);
+  };
+  GateQuantizeWith(exponent, gate_up, n, out, row);
 }
 
 void Rotate(float* head, const float* cos, const float* sin, int64_t half) {
@@ -264,7 +303,8 @@ struct Partial {
 struct Query {
   const float* query;
   float* scratch;
-  int length;  // positions that it sees
+  int first;  // the first position that it sees
+  int end;    // one behind the last
 };
 
 // All query heads of all rows of an AttendArgs, row by row. A table, because
@@ -275,11 +315,14 @@ struct QueryList {
     const int64_t chunks =
         (of.first_position + of.rows + kAttendChunk - 1) / kAttendChunk;
     for (int row = 0; row < of.rows; ++row) {
+      const int end = of.first_position + row + 1;
+      const int first = of.window > 0 && of.window < end ? end - of.window : 0;
       for (int head = 0; head < of.heads; ++head) {
         queries[size] = {
             of.queries + row * of.query_stride + int64_t{head} * of.head_dim,
             of.scratch + size * chunks * PartialFloats(),
-            of.first_position + row + 1};
+            first,
+            end};
         ++size;
       }
     }
@@ -290,11 +333,21 @@ struct QueryList {
     float* const sums = from + kAttendChunk;
     return {from, sums, sums + padded_dim, sums + padded_dim + 1};
   }
-  // Positions of a chunk that a query sees; none if not positive.
-  int LengthIn(int query, int chunk) const {
-    const int left = queries[query].length - chunk * kAttendChunk;
+  // A chunk's positions that a query sees, [FirstIn, EndIn) of the chunk; none
+  // unless the first is less.
+  int FirstIn(int query, int chunk) const {
+    const int before = queries[query].first - chunk * kAttendChunk;
+    return before > 0 ? before : 0;
+  }
+  int EndIn(int query, int chunk) const {
+    const int left = queries[query].end - chunk * kAttendChunk;
     return left < kAttendChunk ? left : kAttendChunk;
   }
+  bool Sees(int query, int chunk) const {
+    return FirstIn(query, chunk) < EndIn(query, chunk);
+  }
+  // The first position that any query sees: the first row's.
+  int first() const { return queries[0].first; }
   const uint16_t* Keys(int block) const {
     return args->cache + args->blocks[block] * args->block_stride;
   }
@@ -357,12 +410,17 @@ inline void ScoreBlocks(const QueryList& list, int first_block, int end_block) {
   }
 }
 
-// Scores become weights.
-inline void Weigh(const Partial& partial, int length) {
+// Scores of a chunk's positions [first, length) become weights; the weights of
+// positions before them in the same block are +0.
+inline void Weigh(const Partial& partial, int first, int length) {
   float* const scores = partial.scores;
+  const int begin = first / kLanes * kLanes;
   const int full = length / kLanes * kLanes;
+  for (int i = begin; i < first; ++i) {
+    scores[i] = -BitsToFloat(kInfinityBits);
+  }
   Lanes largest = Set(-BitsToFloat(kInfinityBits));
-  for (int i = 0; i < full; i += kLanes) {
+  for (int i = begin; i < full; i += kLanes) {
     largest = Max(largest, Load(scores + i));
   }
   float max = MaxLane(largest);
@@ -371,7 +429,7 @@ inline void Weigh(const Partial& partial, int length) {
   }
   const Lanes shift = Set(max);
   Lanes sum = Set(0.0f);
-  for (int i = 0; i < full; i += kLanes) {
+  for (int i = begin; i < full; i += kLanes) {
     const Lanes weight = Exp(Sub(Load(scores + i), shift));
     Store(scores + i, weight);
     sum = Add(sum, weight);
@@ -388,30 +446,55 @@ inline void Weigh(const Partial& partial, int length) {
 }
 
 // Sums of N queries over a chunk's values, columns [column, column + 16 width),
-// width <= 4: blocks that all of them see together, with the sums in registers
-// from the first to the last, then what a longer row sees alone.
+// width <= 4, in ascending order: what a row with an earlier window sees alone,
+// then blocks that all of them see together, with the sums in registers from
+// the first to the last, then what a longer row sees alone.
 template <int N>
 inline void MixTogether(
     const QueryList& list, int chunk, int first, int64_t column, int width) {
   const int first_block = chunk * kChunkBlocks;
   Partial partials[N];
-  int shortest = kAttendChunk;
+  // Blocks of each query, and those that all of them see whole or, with weights
+  // of +0, from the first one's middle on.
+  int begins[N];
+  int ends[N];
+  int shared_begin = 0;
+  int shared_end = kChunkBlocks;
   for (int q = 0; q < N; ++q) {
     partials[q] = list.At(first + q, chunk);
-    const int length = list.LengthIn(first + q, chunk);
-    if (length < shortest) shortest = length;
+    const bool sees = list.Sees(first + q, chunk);
+    begins[q] = sees ? list.FirstIn(first + q, chunk) / kKvSlots : 0;
+    ends[q] = sees ? list.EndIn(first + q, chunk) : 0;
+    if (begins[q] > shared_begin) shared_begin = begins[q];
+    if (ends[q] / kKvSlots < shared_end) shared_end = ends[q] / kKvSlots;
   }
-  const int shared = shortest > 0 ? shortest / kKvSlots : 0;
+  if (shared_end < shared_begin) shared_end = shared_begin = 0;
   Lanes sums[N][4];
   for (int q = 0; q < N; ++q) {
     for (int j = 0; j < 4; ++j) sums[q][j] = Set(0.0f);
   }
-  for (int block = 0; block < shared; ++block) {
+  const auto alone = [&](int q, int from, int to) {
+    for (int at = from; at < to; at += kKvSlots) {
+      const float* const weights = partials[q].scores + at;
+      AddValues<1>(list.Values(first_block + at / kKvSlots) + column,
+                   list.padded_dim,
+                   to - at < kKvSlots ? to - at : kKvSlots,
+                   width,
+                   &weights,
+                   &sums[q]);
+    }
+  };
+  for (int q = 0; q < N; ++q) {
+    if (shared_begin < shared_end) {
+      alone(q, begins[q] * kKvSlots, shared_begin * kKvSlots);
+    }
+  }
+  for (int block = shared_begin; block < shared_end; ++block) {
     const float* weights[N];
     for (int q = 0; q < N; ++q) {
       weights[q] = partials[q].scores + block * kKvSlots;
     }
-    if (first == 0 && block + kBlocksAhead < shared) {
+    if (first == 0 && block + kBlocksAhead < shared_end) {
       const uint16_t* const ahead =
           list.Values(first_block + block + kBlocksAhead);
       Fetch(ahead + column * kKvSlots, int64_t{width} * kLanes * kKvSlots);
@@ -424,16 +507,8 @@ inline void MixTogether(
                  sums);
   }
   for (int q = 0; q < N; ++q) {
-    const int length = list.LengthIn(first + q, chunk);
-    for (int at = shared * kKvSlots; at < length; at += kKvSlots) {
-      const float* const weights = partials[q].scores + at;
-      AddValues<1>(list.Values(first_block + at / kKvSlots) + column,
-                   list.padded_dim,
-                   length - at < kKvSlots ? length - at : kKvSlots,
-                   width,
-                   &weights,
-                   &sums[q]);
-    }
+    const int done = shared_begin < shared_end ? shared_end : begins[q];
+    alone(q, done * kKvSlots, ends[q]);
     for (int j = 0; j < width; ++j) {
       Store(partials[q].sums + column + j * kLanes, sums[q][j]);
     }
@@ -451,12 +526,15 @@ inline void MixAll(
 
 void AttendToChunk(const QueryList& list, int chunk) {
   const AttendArgs& args = *list.args;
-  const int first_block = chunk * kChunkBlocks;
   const int num_blocks =
       (args.first_position + args.rows + kKvSlots - 1) / kKvSlots;
-  const int end_block = first_block + kChunkBlocks < num_blocks
-                            ? first_block + kChunkBlocks
+  const int end_block = (chunk + 1) * kChunkBlocks < num_blocks
+                            ? (chunk + 1) * kChunkBlocks
                             : num_blocks;
+  const int seen_block = list.first() / kKvSlots;
+  const int first_block =
+      chunk * kChunkBlocks > seen_block ? chunk * kChunkBlocks : seen_block;
+  if (first_block >= end_block) return;
   switch (args.head_dim) {
     case 64:
       ScoreBlocks<64>(list, first_block, end_block);
@@ -473,9 +551,8 @@ void AttendToChunk(const QueryList& list, int chunk) {
     Fetch(list.Values(first_block + i), num_values);
   }
   for (int i = 0; i < list.size; ++i) {
-    const int length = list.LengthIn(i, chunk);
-    if (length <= 0) continue;
-    Weigh(list.At(i, chunk), length);
+    if (!list.Sees(i, chunk)) continue;
+    Weigh(list.At(i, chunk), list.FirstIn(i, chunk), list.EndIn(i, chunk));
   }
   for (int64_t column = 0; column < list.padded_dim; column += 4 * kLanes) {
     const int64_t left = (list.padded_dim - column) / kLanes;
@@ -495,10 +572,11 @@ void AttendToChunk(const QueryList& list, int chunk) {
 void FoldChunks(const QueryList& list) {
   const AttendArgs& args = *list.args;
   for (int i = 0; i < list.size; ++i) {
-    const Partial total = list.At(i, 0);
+    const int first = list.queries[i].first / kAttendChunk;
+    const Partial total = list.At(i, first);
     Lanes max = Set(*total.max);
     Lanes weight = Set(*total.weight);
-    for (int chunk = 1; list.LengthIn(i, chunk) > 0; ++chunk) {
+    for (int chunk = first + 1; list.Sees(i, chunk); ++chunk) {
       const Partial next = list.At(i, chunk);
       const Lanes next_max = Set(*next.max);
       const Lanes new_max = Max(max, next_max);
@@ -526,7 +604,8 @@ void FoldChunks(const QueryList& list) {
 void Attend(const AttendArgs& args) {
   const QueryList list(args);
   const int length = args.first_position + args.rows;
-  for (int chunk = 0; chunk * kAttendChunk < length; ++chunk) {
+  for (int chunk = list.first() / kAttendChunk; chunk * kAttendChunk < length;
+       ++chunk) {
     AttendToChunk(list, chunk);
   }
   FoldChunks(list);

@@ -4,7 +4,6 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
-#include <cmath>
 
 #include "common/base/round_up.h"
 #include "common/kernels/half.h"
@@ -43,21 +42,10 @@ Int8Attention::Int8Attention(const ModelConfig& config,
       block_values_(head_values_ * config.num_layers * config.num_kv_heads),
       heads_per_kv_head_(config.num_heads / config.num_kv_heads),
       most_attend_rows_(
-          std::clamp(kMaxAttendQueries / heads_per_kv_head_, 1, kAttendRows)),
-      // Division and square root are exact operations everywhere.
-      score_scale_(1.0f / std::sqrt(static_cast<float>(config.head_dim))) {
-  const int64_t half = config.head_dim / 2;
-  cos_ = at::empty({Engine::kMaxRows, half}, at::kFloat);
-  sin_ = at::empty({Engine::kMaxRows, half}, at::kFloat);
-  const double log_theta = Log(static_cast<double>(config.rope_theta));
-  for (int64_t i = 0; i < half; ++i) {
-    // Rounded to float32 at the same places as where such models are trained.
-    float frequency = static_cast<float>(
-        Exp(-static_cast<double>(2 * i) / config.head_dim * log_theta));
-    if (!options.rope_factors.empty()) {
-      frequency /= options.rope_factors[static_cast<size_t>(i)];
-    }
-    frequencies_.push_back(frequency);
+          std::clamp(kMaxAttendQueries / heads_per_kv_head_, 1, kAttendRows)) {
+  rotations_ = MakeRotations(config.rope_theta, options.rope_factors);
+  if (config.local_rope_theta > 0) {
+    local_rotations_ = MakeRotations(config.local_rope_theta, {});
   }
   const int64_t one_row = AttendScratch(
       options.max_model_len, 1, heads_per_kv_head_, config.head_dim);
@@ -65,6 +53,24 @@ Int8Attention::Int8Attention(const ModelConfig& config,
     attend_scratch_.push_back(
         at::empty({std::max(one_row, kAttendScratchFloats)}, at::kFloat));
   }
+}
+
+Int8Attention::Rotations Int8Attention::MakeRotations(
+    float theta, const std::vector<float>& factors) const {
+  const int64_t half = config_.head_dim / 2;
+  Rotations rotations = {
+      .frequencies = {},
+      .cos = at::empty({Engine::kMaxRows, half}, at::kFloat),
+      .sin = at::empty({Engine::kMaxRows, half}, at::kFloat)};
+  const double log_theta = Log(static_cast<double>(theta));
+  for (int64_t i = 0; i < half; ++i) {
+    // Rounded to float32 at the same places as where such models are trained.
+    float frequency = static_cast<float>(
+        Exp(-static_cast<double>(2 * i) / config_.head_dim * log_theta));
+    if (!factors.empty()) frequency /= factors[static_cast<size_t>(i)];
+    rotations.frequencies.push_back(frequency);
+  }
+  return rotations;
 }
 
 void Int8Attention::AllocateKvCache(int num_blocks) {
@@ -104,17 +110,25 @@ void Int8Attention::PlanRows(const Pass& pass) {
           {position, run.blocks[static_cast<size_t>(position / kKvSlots)]});
     }
   }
+  PlanRotations(pass.num_rows(), &rotations_);
+  if (config_.local_rope_theta > 0) {
+    PlanRotations(pass.num_rows(), &local_rotations_);
+  }
+}
+
+void Int8Attention::PlanRotations(int num_rows, Rotations* rotations) {
   const int64_t half = config_.head_dim / 2;
-  threads_->RunRows(pass.num_rows(), [&](int row) {
+  threads_->RunRows(num_rows, [&](int row) {
     const auto position =
         static_cast<float>(rows_[static_cast<size_t>(row)].position);
     for (int64_t j = 0; j < half; ++j) {
-      const float angle = position * frequencies_[static_cast<size_t>(j)];
+      const float angle =
+          position * rotations->frequencies[static_cast<size_t>(j)];
       double sin;
       double cos;
       SinCos(static_cast<double>(angle), &sin, &cos);
-      Floats(cos_)[row * half + j] = static_cast<float>(cos);
-      Floats(sin_)[row * half + j] = static_cast<float>(sin);
+      Floats(rotations->cos)[row * half + j] = static_cast<float>(cos);
+      Floats(rotations->sin)[row * half + j] = static_cast<float>(sin);
     }
   });
 }
@@ -127,6 +141,7 @@ void Int8Attention::RotateAndStore(const Pass& pass,
   }
   const int64_t dim = config_.head_dim;
   const int64_t half = dim / 2;
+  const Rotations& rotations = RotationsOf(layer);
   threads_->RunRows(pass.num_rows(), [&](int row) {
     float* const queries = Floats(qkv) + row * qkv.stride(0);
     float* const keys = queries + config_.q_size();
@@ -135,8 +150,8 @@ void Int8Attention::RotateAndStore(const Pass& pass,
     for (int head = 0; head < config_.num_heads + config_.num_kv_heads;
          ++head) {
       kernels_->rotate(queries + head * dim,
-                       Floats(cos_) + row * half,
-                       Floats(sin_) + row * half,
+                       Floats(rotations.cos) + row * half,
+                       Floats(rotations.sin) + row * half,
                        half);
     }
     const PassRow& place = rows_[static_cast<size_t>(row)];
@@ -262,9 +277,10 @@ AttendArgs Int8Attention::ArgsFor(const AttendJob& job,
           .blocks = job.run->blocks.data(),
           .first_position = job.run->start + job.first_row,
           .rows = job.num_rows,
+          .window = config_.window(layer),
           .heads = heads_per_kv_head_,
           .head_dim = config_.head_dim,
-          .scale = score_scale_,
+          .scale = config_.attention_scale,
           .scratch = scratch};
 }
 

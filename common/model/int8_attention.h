@@ -68,11 +68,26 @@ class Int8Attention {
     int32_t block;  // of the position
   };
 
-  // Finds the rows' places and rotations, the same for all layers.
+  // Angles by which rows are rotated.
+  struct Rotations {
+    std::vector<float> frequencies;  // [d / 2]
+    at::Tensor cos;  // [kMaxRows, d / 2] f32, a row of the pass each
+    at::Tensor sin;  // the same
+  };
+
+  // Finds the rows' places and rotations for the whole pass.
   void PlanRows(const Pass& pass);
+  void PlanRotations(int num_rows, Rotations* rotations);
+  Rotations MakeRotations(float theta, const std::vector<float>& factors) const;
+  const Rotations& RotationsOf(int layer) const {
+    return config_.is_local(layer) && config_.local_rope_theta > 0
+               ? local_rotations_
+               : rotations_;
+  }
   // Block 0 of a layer's KV head.
   uint16_t* KvBlocks(int layer, int kv_head) const;
-  // Plans a pass's attention, the same for all layers.
+  // Plans a pass's attention, the same for all layers; local ones leave out
+  // what lies before their window.
   void PlanAttend(const Pass& pass);
   void PlanParts();
   // Scores of a job, nearly.
@@ -92,10 +107,8 @@ class Int8Attention {
   const int64_t block_values_;
   const int heads_per_kv_head_;
   const int most_attend_rows_;
-  const float score_scale_;
-  std::vector<float> frequencies_;  // [d / 2]
-  at::Tensor cos_;    // [kMaxRows, d / 2] f32, a row of the pass each
-  at::Tensor sin_;    // the same
+  Rotations rotations_;
+  Rotations local_rotations_;  // empty unless local layers have their own
   at::Tensor cache_;  // f16 in bytes: [blocks, layers, Hkv, head_values_]
   std::vector<at::Tensor> attend_scratch_;  // f32, one for each thread
   at::Tensor shared_scratch_;               // f32, for jobs that threads share

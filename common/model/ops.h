@@ -103,6 +103,20 @@ class Ops {
                                 const at::Tensor& y,
                                 absl::Span<int32_t> best) = 0;
 
+  // x = x / sqrt(mean(x^2) + eps) * norm for each of `heads` heads of a row,
+  // which stand at `first`, `first` + d, ...; norm [d].
+  virtual void NormHeads(const at::Tensor& x,
+                         int64_t first,
+                         int heads,
+                         const at::Tensor& norm,
+                         int num_rows) = 0;
+
+  // residual += x / sqrt(mean(x^2) + eps) * norm; norm [in]. Overwrites x.
+  virtual void NormAdd(const at::Tensor& x,
+                       const at::Tensor& norm,
+                       int num_rows,
+                       const at::Tensor& residual) = 0;
+
   // Rotates the queries and keys in qkv, [., (Hq + 2 Hkv) d], by their
   // positions, and stores keys and values in the layer's cache. A pass comes
   // through the layers in order, from 0.
@@ -110,8 +124,9 @@ class Ops {
                               int layer,
                               const at::Tensor& qkv) = 0;
 
-  // out, [., Hq d] = softmax(q K^T / sqrt(d)) V over each row's own sequence up
-  // to the row itself. Query head h uses KV head h Hkv / Hq.
+  // out, [., Hq d] = softmax(attention_scale q K^T) V over each row's own
+  // sequence up to the row itself, in a local layer over the window's last
+  // positions of it. Query head h uses KV head h Hkv / Hq.
   virtual void Attend(const Pass& pass,
                       int layer,
                       const at::Tensor& qkv,
@@ -131,7 +146,7 @@ class Ops {
                          int num_rows,
                          const at::Tensor& residual) = 0;
 
-  // residual += W (silu(g) * u), gate_up = [g, u], silu(g) = g / (1 + exp(-g)).
+  // residual += W (activation(g) * u), gate_up = [g, u].
   virtual void GatedLinearAdd(const at::Tensor& gate_up,
                               const LinearWeight& weight,
                               int num_rows,

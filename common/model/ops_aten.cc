@@ -43,6 +43,14 @@ void RmsNormRow(
   }
 }
 
+float Activate(Activation activation, float gate) {
+  if (activation == Activation::kSilu) return gate / (1 + std::exp(-gate));
+  // 0.5 g (1 + tanh(u)) = g / (1 + exp(-2 u)).
+  constexpr float kTwoRootTwoOverPi = 1.5957691216057308F;
+  return gate / (1 + std::exp(-kTwoRootTwoOverPi *
+                              (gate + 0.044715F * gate * gate * gate)));
+}
+
 // Rotates the pairs (head[i], head[i + half]) by the angles given.
 void RotateHead(const float* cos, const float* sin, int64_t half, float* head) {
   for (int64_t i = 0; i < half; ++i) {
@@ -78,6 +86,15 @@ class AtenOps final : public Ops {
                         const LinearWeight& weight,
                         const at::Tensor& y,
                         absl::Span<int32_t> best) override;
+  void NormHeads(const at::Tensor& x,
+                 int64_t first,
+                 int heads,
+                 const at::Tensor& norm,
+                 int num_rows) override;
+  void NormAdd(const at::Tensor& x,
+               const at::Tensor& norm,
+               int num_rows,
+               const at::Tensor& residual) override;
   void RotateAndStore(const Pass& pass,
                       int layer,
                       const at::Tensor& qkv) override;
@@ -108,7 +125,18 @@ class AtenOps final : public Ops {
     at::Tensor mixed;    // [Hkv, Hq / Hkv, d]
   };
 
-  void FillRotations(const std::vector<float>& factors);
+  // Cosines and sines of all positions.
+  struct Rotations {
+    at::Tensor cos;  // [capacity_, d / 2]
+    at::Tensor sin;  // [capacity_, d / 2]
+  };
+
+  Rotations MakeRotations(float theta, const std::vector<float>& factors) const;
+  const Rotations& RotationsOf(int layer) const {
+    return config_.is_local(layer) && config_.local_rope_theta > 0
+               ? local_rotations_
+               : rotations_;
+  }
   // Hands the products of the first num_rows rows of x to `sink`, on all
   // threads.
   void Multiply(const at::Tensor& x,
@@ -120,7 +148,9 @@ class AtenOps final : public Ops {
   float* CacheSlots(int32_t block, int layer, int kind, int head) const;
   // Copies a sequence's keys and values to keys_ and values_.
   void Gather(const PassRun& run, int layer);
-  void AttendRow(int position, const float* query, float* out, Scratch* s);
+  // A row that sees positions [first, position].
+  void AttendRow(
+      int first, int position, const float* query, float* out, Scratch* s);
 
   const ModelConfig config_;
   const bool one_row_a_tile_;
@@ -130,11 +160,11 @@ class AtenOps final : public Ops {
   std::vector<Scratch> scratch_;
   at::Tensor normed_;  // [kMaxRows, D]
   at::Tensor gated_;   // [kMaxRows, F]
-  at::Tensor cos_;     // [capacity_, d / 2]
-  at::Tensor sin_;     // [capacity_, d / 2]
-  at::Tensor cache_;   // [blocks, layers, 2, Hkv, kKvBlockSize, d]
-  at::Tensor keys_;    // [Hkv, capacity_, d]
-  at::Tensor values_;  // [Hkv, capacity_, d]
+  Rotations rotations_;
+  Rotations local_rotations_;  // empty unless local layers have their own
+  at::Tensor cache_;           // [blocks, layers, 2, Hkv, kKvBlockSize, d]
+  at::Tensor keys_;            // [Hkv, capacity_, d]
+  at::Tensor values_;          // [Hkv, capacity_, d]
 };
 
 AtenOps::AtenOps(const ModelConfig& config, const AtenOptions& options)
@@ -162,28 +192,32 @@ AtenOps::AtenOps(const ModelConfig& config, const AtenOptions& options)
   gated_ = at::zeros({max_rows, config.intermediate_size}, at::kFloat);
   keys_ = at::empty({kv_heads, capacity_, dim}, at::kFloat);
   values_ = at::empty({kv_heads, capacity_, dim}, at::kFloat);
-  FillRotations(options.rope_factors);
+  rotations_ = MakeRotations(config.rope_theta, options.rope_factors);
+  if (config.local_rope_theta > 0) {
+    local_rotations_ = MakeRotations(config.local_rope_theta, {});
+  }
 }
 
-void AtenOps::FillRotations(const std::vector<float>& factors) {
+AtenOps::Rotations AtenOps::MakeRotations(
+    float theta, const std::vector<float>& factors) const {
   const int64_t half = config_.head_dim / 2;
-  cos_ = at::empty({capacity_, half}, at::kFloat);
-  sin_ = at::empty({capacity_, half}, at::kFloat);
+  Rotations rotations = {.cos = at::empty({capacity_, half}, at::kFloat),
+                         .sin = at::empty({capacity_, half}, at::kFloat)};
   for (int64_t i = 0; i < half; ++i) {
     // Angles are rounded to float32 at the same places as where such models
     // are trained.
-    float frequency = static_cast<float>(
-        std::pow(double{config_.rope_theta},
-                 -static_cast<double>(2 * i) / config_.head_dim));
+    float frequency = static_cast<float>(std::pow(
+        double{theta}, -static_cast<double>(2 * i) / config_.head_dim));
     if (!factors.empty()) {
       frequency /= factors[static_cast<size_t>(i)];
     }
     for (int64_t position = 0; position < capacity_; ++position) {
       const double angle = static_cast<float>(position) * frequency;
-      RowOf(cos_, position)[i] = static_cast<float>(std::cos(angle));
-      RowOf(sin_, position)[i] = static_cast<float>(std::sin(angle));
+      RowOf(rotations.cos, position)[i] = static_cast<float>(std::cos(angle));
+      RowOf(rotations.sin, position)[i] = static_cast<float>(std::sin(angle));
     }
   }
+  return rotations;
 }
 
 absl::StatusOr<std::unique_ptr<LinearWeight>> AtenOps::PrepareLinear(
@@ -273,6 +307,33 @@ void AtenOps::LinearAdd(const at::Tensor& x,
       });
 }
 
+void AtenOps::NormHeads(const at::Tensor& x,
+                        int64_t first,
+                        int heads,
+                        const at::Tensor& norm,
+                        int num_rows) {
+  const int64_t dim = config_.head_dim;
+  for (int64_t row = 0; row < num_rows; ++row) {
+    for (int head = 0; head < heads; ++head) {
+      float* const at = RowOf(x, row) + first + head * dim;
+      RmsNormRow(at, norm.data_ptr<float>(), dim, config_.rms_norm_eps, at);
+    }
+  }
+}
+
+void AtenOps::NormAdd(const at::Tensor& x,
+                      const at::Tensor& norm,
+                      int num_rows,
+                      const at::Tensor& residual) {
+  for (int64_t row = 0; row < num_rows; ++row) {
+    float* const from = RowOf(x, row);
+    RmsNormRow(
+        from, norm.data_ptr<float>(), x.size(1), config_.rms_norm_eps, from);
+    float* const to = RowOf(residual, row);
+    for (int64_t i = 0; i < x.size(1); ++i) to[i] += from[i];
+  }
+}
+
 void AtenOps::GatedLinearAdd(const at::Tensor& gate_up,
                              const LinearWeight& weight,
                              int num_rows,
@@ -283,7 +344,7 @@ void AtenOps::GatedLinearAdd(const at::Tensor& gate_up,
     const float* const up = gate + width;
     float* const gated = RowOf(gated_, row);
     for (int64_t i = 0; i < width; ++i) {
-      gated[i] = gate[i] / (1 + std::exp(-gate[i])) * up[i];
+      gated[i] = Activate(config_.activation, gate[i]) * up[i];
     }
   }
   LinearAdd(gated_, weight, num_rows, residual);
@@ -324,13 +385,14 @@ void AtenOps::RotateAndStore(const Pass& pass,
                              const at::Tensor& qkv) {
   const int64_t dim = config_.head_dim;
   const int rotated_heads = config_.num_heads + config_.num_kv_heads;
+  const Rotations& rotations = RotationsOf(layer);
   for (const PassRun& run : pass.runs) {
     for (int i = 0; i < run.num_rows; ++i) {
       const int position = run.start + i;
       float* const row = RowOf(qkv, run.first_row + i);
       for (int head = 0; head < rotated_heads; ++head) {
-        RotateHead(RowOf(cos_, position),
-                   RowOf(sin_, position),
+        RotateHead(RowOf(rotations.cos, position),
+                   RowOf(rotations.sin, position),
                    dim / 2,
                    row + head * dim);
       }
@@ -390,7 +452,10 @@ void AtenOps::Attend(const Pass& pass,
     Gather(run, layer);
     threads_->Run(run.num_rows, [&](int i, int thread) {
       const c10::InferenceMode inference;
-      AttendRow(run.start + i,
+      const int position = run.start + i;
+      const int window = config_.window(layer);
+      AttendRow(window > 0 ? std::max(position + 1 - window, 0) : 0,
+                position,
                 RowOf(qkv, run.first_row + i),
                 RowOf(out, run.first_row + i),
                 &scratch_[static_cast<size_t>(thread)]);
@@ -400,18 +465,14 @@ void AtenOps::Attend(const Pass& pass,
 
 // One row at a time: shapes and addresses depend on the row's position alone,
 // so a row of a long run is computed like the same row alone.
-void AtenOps::AttendRow(int position,
-                        const float* query,
-                        float* out,
-                        Scratch* s) {
-  const int64_t length = position + 1;
+void AtenOps::AttendRow(
+    int first, int position, const float* query, float* out, Scratch* s) {
+  const int64_t length = position + 1 - first;
   const int64_t kv_heads = config_.num_kv_heads;
   const int64_t group = config_.num_heads / kv_heads;
-  const float scale =
-      static_cast<float>(1 / std::sqrt(double(config_.head_dim)));
   float* const scaled = s->query.data_ptr<float>();
   for (int i = 0; i < config_.q_size(); ++i) {
-    scaled[i] = query[i] * scale;
+    scaled[i] = query[i] * config_.attention_scale;
   }
   const auto of_heads = [&](const at::Tensor& scratch) {
     return scratch.as_strided({kv_heads, group, length},
@@ -419,9 +480,9 @@ void AtenOps::AttendRow(int position,
   };
   at::Tensor scores = of_heads(s->scores);    // [Hkv, Hq / Hkv, length]
   at::Tensor weights = of_heads(s->weights);  // [Hkv, Hq / Hkv, length]
-  at::bmm_out(scores, s->query, keys_.narrow(1, 0, length).transpose(1, 2));
+  at::bmm_out(scores, s->query, keys_.narrow(1, first, length).transpose(1, 2));
   at::_softmax_out(weights, scores, /*dim=*/-1, /*half_to_float=*/false);
-  at::bmm_out(s->mixed, weights, values_.narrow(1, 0, length));
+  at::bmm_out(s->mixed, weights, values_.narrow(1, first, length));
   std::copy_n(s->mixed.data_ptr<float>(), config_.q_size(), out);
 }
 

@@ -58,6 +58,15 @@ class Int8Ops final : public Ops {
                         const LinearWeight& weight,
                         const at::Tensor& y,
                         absl::Span<int32_t> best) override;
+  void NormHeads(const at::Tensor& x,
+                 int64_t first,
+                 int heads,
+                 const at::Tensor& norm,
+                 int num_rows) override;
+  void NormAdd(const at::Tensor& x,
+               const at::Tensor& norm,
+               int num_rows,
+               const at::Tensor& residual) override;
   void RotateAndStore(const Pass& pass,
                       int layer,
                       const at::Tensor& qkv) override {
@@ -252,6 +261,33 @@ void Int8Ops::NormLinearArgMax(const at::Tensor& x,
   }
 }
 
+void Int8Ops::NormHeads(const at::Tensor& x,
+                        int64_t first,
+                        int heads,
+                        const at::Tensor& norm,
+                        int num_rows) {
+  const int64_t dim = config_.head_dim;
+  threads_->RunRows(num_rows, [&](int row) {
+    float* at = Floats(x) + row * x.stride(0) + first;
+    for (int head = 0; head < heads; ++head, at += dim) {
+      kernels_.rms_norm(at, Floats(norm), dim, config_.rms_norm_eps, at);
+    }
+  });
+}
+
+void Int8Ops::NormAdd(const at::Tensor& x,
+                      const at::Tensor& norm,
+                      int num_rows,
+                      const at::Tensor& residual) {
+  const int64_t width = x.size(1);
+  threads_->RunRows(num_rows, [&](int row) {
+    float* const from = Floats(x) + row * x.stride(0);
+    kernels_.rms_norm(from, Floats(norm), width, config_.rms_norm_eps, from);
+    float* const to = Floats(residual) + row * residual.stride(0);
+    for (int64_t i = 0; i < width; ++i) to[i] += from[i];
+  });
+}
+
 void Int8Ops::LinearAdd(const at::Tensor& x,
                         const LinearWeight& weight,
                         int num_rows,
@@ -271,11 +307,14 @@ void Int8Ops::GatedLinearAdd(const at::Tensor& gate_up,
                              const at::Tensor& residual) {
   const PackedMatrix& matrix = AsInt8(weight).packed();
   const QuantizedRows rows = Quantized(matrix.groups);
+  const auto quantize = config_.activation == Activation::kSilu
+                            ? kernels_.gate_quantize
+                            : kernels_.gelu_gate_quantize;
   threads_->RunRows(num_rows, [&](int row) {
-    kernels_.gate_quantize(Floats(gate_up) + row * gate_up.stride(0),
-                           config_.intermediate_size,
-                           rows,
-                           row);
+    quantize(Floats(gate_up) + row * gate_up.stride(0),
+             config_.intermediate_size,
+             rows,
+             row);
   });
   Multiply(matrix, num_rows, true, residual);
 }

@@ -21,7 +21,9 @@ namespace {
 // How often loading a large model says how far it is.
 constexpr absl::Duration kProgressPeriod = absl::Seconds(1);
 
+// Nothing for a tensor that the model has not; the configuration tells which.
 void AddVector(const at::Tensor& vector, Sha256* digest) {
+  if (!vector.defined()) return;
   digest->UpdateSized(
       absl::string_view(reinterpret_cast<const char*>(vector.data_ptr<float>()),
                         static_cast<size_t>(vector.numel()) * sizeof(float)));
@@ -36,6 +38,7 @@ Transformer::Transformer(const ModelConfig& config, std::unique_ptr<Ops> ops)
   };
   hidden_ = activations(config.hidden_size);
   qkv_ = activations(config.q_size() + 2 * config.kv_size());
+  if (config.post_norms) branch_ = activations(config.hidden_size);
   attention_ = activations(config.q_size());
   gate_up_ = activations(int64_t{2} * config.intermediate_size);
   selected_ = activations(config.hidden_size);
@@ -45,7 +48,7 @@ Transformer::Transformer(const ModelConfig& config, std::unique_ptr<Ops> ops)
 
 absl::StatusOr<std::unique_ptr<Transformer>> Transformer::Create(
     const ModelConfig& config,
-    const GgufWeights& weights,
+    const ModelWeights& weights,
     std::unique_ptr<Ops> ops,
     Sha256* digest) {
   std::unique_ptr<Transformer> transformer(
@@ -54,7 +57,7 @@ absl::StatusOr<std::unique_ptr<Transformer>> Transformer::Create(
   return transformer;
 }
 
-absl::Status Transformer::LoadWeights(const GgufWeights& weights,
+absl::Status Transformer::LoadWeights(const ModelWeights& weights,
                                       Sha256* digest) {
   SPECWIRE_ASSIGN_OR_RETURN(const WeightMatrix embedding, weights.Embedding());
   SPECWIRE_ASSIGN_OR_RETURN(embedding_, ops_->PrepareLinear(embedding, digest));
@@ -69,7 +72,7 @@ absl::Status Transformer::LoadWeights(const GgufWeights& weights,
   return absl::OkStatus();
 }
 
-absl::Status Transformer::LoadLayers(const GgufWeights& weights,
+absl::Status Transformer::LoadLayers(const ModelWeights& weights,
                                      Sha256* digest) {
   absl::Time last_told = absl::Now();
   for (int i = 0; i < config_.num_layers; ++i) {
@@ -78,15 +81,25 @@ absl::Status Transformer::LoadLayers(const GgufWeights& weights,
     layer.attention_norm = std::move(from.attention_norm);
     AddVector(layer.attention_norm, digest);
     SPECWIRE_ASSIGN_OR_RETURN(layer.qkv, ops_->PrepareLinear(from.qkv, digest));
+    layer.qkv_bias = std::move(from.qkv_bias);
+    AddVector(layer.qkv_bias, digest);
+    layer.query_norm = std::move(from.query_norm);
+    AddVector(layer.query_norm, digest);
+    layer.key_norm = std::move(from.key_norm);
+    AddVector(layer.key_norm, digest);
     SPECWIRE_ASSIGN_OR_RETURN(
         layer.attention_output,
         ops_->PrepareLinear(from.attention_output, digest));
+    layer.attention_post_norm = std::move(from.attention_post_norm);
+    AddVector(layer.attention_post_norm, digest);
     layer.ffn_norm = std::move(from.ffn_norm);
     AddVector(layer.ffn_norm, digest);
     SPECWIRE_ASSIGN_OR_RETURN(layer.gate_up,
                               ops_->PrepareLinear(from.gate_up, digest));
     SPECWIRE_ASSIGN_OR_RETURN(layer.ffn_down,
                               ops_->PrepareLinear(from.ffn_down, digest));
+    layer.ffn_post_norm = std::move(from.ffn_post_norm);
+    AddVector(layer.ffn_post_norm, digest);
     layers_.push_back(std::move(layer));
     if (absl::Now() - last_told > kProgressPeriod) {
       last_told = absl::Now();
@@ -97,15 +110,50 @@ absl::Status Transformer::LoadLayers(const GgufWeights& weights,
   return absl::OkStatus();
 }
 
+void Transformer::Embed(const Pass& pass) {
+  ops_->Embed(*embedding_, pass.tokens, hidden_);
+  if (config_.embedding_scale == 1) return;
+  float* const states = hidden_.data_ptr<float>();
+  const int64_t count = pass.num_rows() * hidden_.stride(0);
+  for (int64_t i = 0; i < count; ++i) states[i] *= config_.embedding_scale;
+}
+
+void Transformer::Project(const Layer& layer, int rows) {
+  ops_->NormLinear(hidden_, layer.attention_norm, *layer.qkv, rows, qkv_);
+  if (layer.qkv_bias.defined()) {
+    const float* const bias = layer.qkv_bias.data_ptr<float>();
+    const int64_t columns = qkv_.size(1);
+    for (int64_t row = 0; row < rows; ++row) {
+      float* const to = qkv_.data_ptr<float>() + row * qkv_.stride(0);
+      for (int64_t i = 0; i < columns; ++i) to[i] += bias[i];
+    }
+  }
+  if (layer.query_norm.defined()) {
+    ops_->NormHeads(qkv_, 0, config_.num_heads, layer.query_norm, rows);
+    ops_->NormHeads(
+        qkv_, config_.q_size(), config_.num_kv_heads, layer.key_norm, rows);
+  }
+}
+
+const at::Tensor& Transformer::Branch(int rows) {
+  if (!config_.post_norms) return hidden_;
+  std::fill_n(branch_.data_ptr<float>(), rows * branch_.stride(0), 0.0F);
+  return branch_;
+}
+
+void Transformer::AddBranch(const at::Tensor& norm, int rows) {
+  if (config_.post_norms) ops_->NormAdd(branch_, norm, rows, hidden_);
+}
+
 absl::Span<const float> Transformer::Forward(const Pass& pass,
                                              absl::Span<int32_t> best) {
   const int rows = pass.num_rows();
   // Hidden state of each row: its token's embedding.  [rows, D]
-  ops_->Embed(*embedding_, pass.tokens, hidden_);
+  Embed(pass);
   for (int i = 0; i < config_.num_layers; ++i) {
     const Layer& layer = layers_[static_cast<size_t>(i)];
     // Queries, keys and values of the normed state.  [rows, (Hq + 2 Hkv) d]
-    ops_->NormLinear(hidden_, layer.attention_norm, *layer.qkv, rows, qkv_);
+    Project(layer, rows);
     // Positions enter as rotations; keys and values join the cache.
     ops_->RotateAndStore(pass, i, qkv_);
     kv_rows_projected_ += rows;
@@ -117,11 +165,14 @@ absl::Span<const float> Transformer::Forward(const Pass& pass,
     // Causal attention over each row's own sequence.  [rows, Hq d]
     ops_->Attend(pass, i, qkv_, attention_);
     // Its output is added to the state.  [rows, D]
-    ops_->LinearAdd(attention_, *layer.attention_output, rows, hidden_);
+    ops_->LinearAdd(attention_, *layer.attention_output, rows, Branch(rows));
+    AddBranch(layer.attention_post_norm, rows);
     // Feed-forward: gate and up projections of the normed state.  [rows, 2 F]
     ops_->NormLinear(hidden_, layer.ffn_norm, *layer.gate_up, rows, gate_up_);
-    // silu(gate) * up is projected down and added to the state.  [rows, D]
-    ops_->GatedLinearAdd(gate_up_, *layer.ffn_down, rows, hidden_);
+    // activation(gate) * up is projected down and added to the state.  [rows,
+    // D]
+    ops_->GatedLinearAdd(gate_up_, *layer.ffn_down, rows, Branch(rows));
+    AddBranch(layer.ffn_post_norm, rows);
     ++layers_computed_;
   }
   // The head over the final norm, for the wanted rows.  [wanted, H]

@@ -16,7 +16,8 @@
 
 namespace specwire {
 
-// The llama-family forward pass, written once for every Ops.
+// The forward pass of llama and its kin, written once for every Ops: what the
+// configuration does not ask for is left out.
 //
 // Thread safety: one thread.
 class Transformer {
@@ -25,7 +26,7 @@ class Transformer {
   // products.
   static absl::StatusOr<std::unique_ptr<Transformer>> Create(
       const ModelConfig& config,
-      const GgufWeights& weights,
+      const ModelWeights& weights,
       std::unique_ptr<Ops> ops,
       Sha256* digest);
 
@@ -47,18 +48,32 @@ class Transformer {
 
  private:
   struct Layer {
+    // Tensors are undefined where the model has none.
     at::Tensor attention_norm;  // [D]
     std::unique_ptr<LinearWeight> qkv;
+    at::Tensor qkv_bias;    // [(Hq + 2 Hkv) d]
+    at::Tensor query_norm;  // [d]
+    at::Tensor key_norm;    // [d]
     std::unique_ptr<LinearWeight> attention_output;
-    at::Tensor ffn_norm;  // [D]
+    at::Tensor attention_post_norm;  // [D]
+    at::Tensor ffn_norm;             // [D]
     std::unique_ptr<LinearWeight> gate_up;
     std::unique_ptr<LinearWeight> ffn_down;
+    at::Tensor ffn_post_norm;  // [D]
   };
 
   Transformer(const ModelConfig& config, std::unique_ptr<Ops> ops);
 
-  absl::Status LoadWeights(const GgufWeights& weights, Sha256* digest);
-  absl::Status LoadLayers(const GgufWeights& weights, Sha256* digest);
+  absl::Status LoadWeights(const ModelWeights& weights, Sha256* digest);
+  absl::Status LoadLayers(const ModelWeights& weights, Sha256* digest);
+  void Embed(const Pass& pass);
+  // Queries, keys and values of the hidden state, ready to be rotated.
+  void Project(const Layer& layer, int rows);
+  // Where an operation adds to the hidden state, or, for a model with
+  // `post_norms`, to zeros.
+  const at::Tensor& Branch(int rows);
+  // Adds the branch to the hidden state if it is apart from it.
+  void AddBranch(const at::Tensor& norm, int rows);
   // Packs the hidden states of `rows` to the front of selected_.
   void SelectRows(absl::Span<const int> rows);
 
@@ -74,6 +89,7 @@ class Transformer {
 
   // Activations, [kMaxRows, columns] f32.
   at::Tensor hidden_;     // D
+  at::Tensor branch_;     // D; undefined without post_norms
   at::Tensor qkv_;        // (Hq + 2 Hkv) d
   at::Tensor attention_;  // Hq d
   at::Tensor gate_up_;    // 2 F

@@ -4,61 +4,34 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
-#include <string>
-#include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "common/base/status_macros.h"
 
 namespace specwire {
 namespace {
-
-constexpr char kEmbedding[] = "token_embd.weight";
-constexpr char kFinalNorm[] = "output_norm.weight";
-constexpr char kHead[] = "output.weight";
-constexpr char kRopeFactors[] = "rope_freqs.weight";
-constexpr absl::string_view kLayerTensors[] = {"attn_norm.weight",
-                                               "attn_q.weight",
-                                               "attn_k.weight",
-                                               "attn_v.weight",
-                                               "attn_output.weight",
-                                               "ffn_norm.weight",
-                                               "ffn_gate.weight",
-                                               "ffn_up.weight",
-                                               "ffn_down.weight"};
-
-std::string LayerName(int layer, absl::string_view part) {
-  return absl::StrCat("blk.", layer, ".", part);
-}
-
-const GgufTensor* FindByName(const GgufFile& file, absl::string_view name) {
-  for (const GgufTensor& tensor : file.tensors()) {
-    if (tensor.name == name) {
-      return &tensor;
-    }
-  }
-  return nullptr;
-}
 
 absl::Span<float> Values(const at::Tensor& tensor) {
   return absl::MakeSpan(tensor.data_ptr<float>(),
                         static_cast<size_t>(tensor.numel()));
 }
 
-// The layer number in "blk.<number>.<part>" and the part.
+// The layer number in "<prefix><number>.<part>" and the part.
 std::optional<std::pair<int, absl::string_view>> ParseLayerName(
-    absl::string_view name) {
-  const std::vector<absl::string_view> pieces =
-      absl::StrSplit(name, absl::MaxSplits('.', 2));
+    absl::string_view name, absl::string_view prefix) {
+  if (!absl::StartsWith(name, prefix)) return std::nullopt;
+  name.remove_prefix(prefix.size());
+  const size_t dot = name.find('.');
   int layer = 0;
-  if (pieces.size() != 3 || pieces[0] != "blk" ||
-      !absl::SimpleAtoi(pieces[1], &layer) ||
-      pieces[1] != absl::StrCat(layer)) {
+  if (dot == absl::string_view::npos ||
+      !absl::SimpleAtoi(name.substr(0, dot), &layer) ||
+      name.substr(0, dot) != absl::StrCat(layer)) {
     return std::nullopt;
   }
-  return std::make_pair(layer, pieces[2]);
+  return std::make_pair(layer, name.substr(dot + 1));
 }
 
 }  // namespace
@@ -84,12 +57,15 @@ absl::Span<const uint8_t> WeightMatrix::RowBytes(int64_t row) const {
   return at.tensor->data.subspan(static_cast<size_t>(at.row) * bytes, bytes);
 }
 
-absl::StatusOr<GgufWeights> GgufWeights::Create(const GgufFile* file,
-                                                const ModelConfig& config) {
-  GgufWeights weights(file, config);
-  SPECWIRE_RETURN_IF_ERROR(weights.FindVocabularyMatrix(kEmbedding).status());
+absl::StatusOr<ModelWeights> ModelWeights::Create(const TensorTable* tensors,
+                                                  TensorNaming naming,
+                                                  const ModelConfig& config) {
+  ModelWeights weights(tensors, naming, config);
+  const TensorNames& names = weights.names_;
   SPECWIRE_RETURN_IF_ERROR(
-      file->FindTensor(kFinalNorm, {config.hidden_size}).status());
+      weights.FindVocabularyMatrix(names.embedding).status());
+  SPECWIRE_RETURN_IF_ERROR(
+      tensors->FindTensor(names.final_norm, {config.hidden_size}).status());
   if (config.head_size != config.vocab_size) {
     SPECWIRE_RETURN_IF_ERROR(weights.FindHead().status());
   }
@@ -98,34 +74,34 @@ absl::StatusOr<GgufWeights> GgufWeights::Create(const GgufFile* file,
   return weights;
 }
 
-absl::StatusOr<const GgufTensor*> GgufWeights::FindVocabularyMatrix(
-    absl::string_view name) const {
+absl::StatusOr<const FileTensor*> ModelWeights::FindVocabularyMatrix(
+    const std::string& name) const {
   const std::string field = absl::StrCat("tensor ", name);
-  const GgufTensor* tensor = FindByName(*file_, name);
+  const FileTensor* tensor = tensors_->Find(name);
   if (tensor == nullptr) {
-    return file_->Error(field, "is absent");
+    return tensors_->Error(field, "is absent");
   }
   if (tensor->shape.size() != 2 || tensor->shape[0] < config_.vocab_size ||
       tensor->shape[1] != config_.hidden_size) {
-    return file_->Error(field,
-                        absl::StrCat("must have the shape [",
-                                     config_.vocab_size,
-                                     " or more, ",
-                                     config_.hidden_size,
-                                     "]"));
+    return tensors_->Error(field,
+                           absl::StrCat("must have the shape [",
+                                        config_.vocab_size,
+                                        " or more, ",
+                                        config_.hidden_size,
+                                        "]"));
   }
   return tensor;
 }
 
-absl::StatusOr<const GgufTensor*> GgufWeights::FindHead() const {
+absl::StatusOr<const FileTensor*> ModelWeights::FindHead() const {
   if (config_.head_size == config_.vocab_size) {
-    return FindVocabularyMatrix(kHead);
+    return FindVocabularyMatrix(names_.head);
   }
-  const GgufTensor* tensor = FindByName(*file_, kHead);
+  const FileTensor* tensor = tensors_->Find(names_.head);
   const std::vector<int64_t> shape = {config_.head_size, config_.hidden_size};
   if (tensor == nullptr || tensor->shape != shape) {
-    return file_->Error(
-        absl::StrCat("tensor ", kHead),
+    return tensors_->Error(
+        absl::StrCat("tensor ", names_.head),
         absl::StrCat(tensor == nullptr ? "is absent; it must" : "must",
                      " have the shape [",
                      shape[0],
@@ -136,159 +112,241 @@ absl::StatusOr<const GgufTensor*> GgufWeights::FindHead() const {
   return tensor;
 }
 
-absl::Status GgufWeights::CheckLayerTensors() const {
+std::vector<std::pair<std::string, std::vector<int64_t>>>
+ModelWeights::LayerParts() const {
   const int64_t width = config_.hidden_size;
   const int64_t ffn = config_.intermediate_size;
-  const std::vector<std::pair<absl::string_view, std::vector<int64_t>>> needed =
-      {{"attn_norm.weight", {width}},
-       {"attn_q.weight", {config_.q_size(), width}},
-       {"attn_k.weight", {config_.kv_size(), width}},
-       {"attn_v.weight", {config_.kv_size(), width}},
-       {"attn_output.weight", {width, config_.q_size()}},
-       {"ffn_norm.weight", {width}},
-       {"ffn_gate.weight", {ffn, width}},
-       {"ffn_up.weight", {ffn, width}},
-       {"ffn_down.weight", {width, ffn}}};
+  const int64_t q_size = config_.q_size();
+  const int64_t kv_size = config_.kv_size();
+  const int64_t head = config_.head_dim;
+  std::vector<std::pair<std::string, std::vector<int64_t>>> parts = {
+      {names_.attention_norm, {width}},
+      {names_.query, {q_size, width}},
+      {names_.key, {kv_size, width}},
+      {names_.value, {kv_size, width}},
+      {names_.query_bias, {q_size}},
+      {names_.key_bias, {kv_size}},
+      {names_.value_bias, {kv_size}},
+      {names_.query_norm, {head}},
+      {names_.key_norm, {head}},
+      {names_.attention_output, {width, q_size}},
+      {names_.attention_post_norm, {width}},
+      {names_.ffn_norm, {width}},
+      {names_.ffn_gate, {ffn, width}},
+      {names_.ffn_up, {ffn, width}},
+      {names_.ffn_down, {width, ffn}},
+      {names_.ffn_post_norm, {width}}};
+  std::erase_if(parts, [](const auto& part) { return part.first.empty(); });
+  return parts;
+}
+
+absl::Status ModelWeights::CheckLayerTensors() const {
+  const auto parts = LayerParts();
   for (int layer = 0; layer < config_.num_layers; ++layer) {
-    for (const auto& [part, shape] : needed) {
+    for (const auto& [part, shape] : parts) {
       SPECWIRE_RETURN_IF_ERROR(
-          file_->FindTensor(LayerName(layer, part), shape).status());
+          tensors_->FindTensor(names_.Layer(layer, part), shape).status());
     }
   }
   return absl::OkStatus();
 }
 
-absl::Status GgufWeights::CheckNoOthers() const {
-  for (const GgufTensor& tensor : file_->tensors()) {
+absl::Status ModelWeights::CheckNoOthers() const {
+  const auto parts = LayerParts();
+  for (const FileTensor& tensor : tensors_->tensors()) {
     const absl::string_view name = tensor.name;
-    if (name == kEmbedding || name == kFinalNorm || name == kRopeFactors) {
+    if (name == names_.embedding || name == names_.final_norm ||
+        (!names_.rope_factors.empty() && name == names_.rope_factors)) {
       continue;
     }
-    if (name == kHead) {
-      SPECWIRE_RETURN_IF_ERROR(FindHead().status());
+    if (name == names_.head) {
+      if (!config_.tied_head) {
+        SPECWIRE_RETURN_IF_ERROR(FindHead().status());
+      }
       continue;
     }
-    const auto parsed = ParseLayerName(name);
-    if (!parsed.has_value() || parsed->first < 0 ||
-        parsed->first >= config_.num_layers_in_file ||
-        std::find(std::begin(kLayerTensors),
-                  std::end(kLayerTensors),
-                  parsed->second) == std::end(kLayerTensors)) {
-      return file_->Error(absl::StrCat("tensor ", name),
-                          "the forward pass of this architecture has no use "
-                          "for it");
+    const auto parsed = ParseLayerName(name, names_.layer_prefix);
+    const bool known =
+        parsed.has_value() && parsed->first >= 0 &&
+        parsed->first < config_.num_layers_in_file &&
+        (parsed->second == names_.needless ||
+         std::any_of(parts.begin(), parts.end(), [&](const auto& part) {
+           return part.first == parsed->second;
+         }));
+    if (!known) {
+      return tensors_->Error(absl::StrCat("tensor ", name),
+                             "the forward pass of this architecture has no use "
+                             "for it");
     }
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<at::Tensor> GgufWeights::Vector(absl::string_view name) const {
-  SPECWIRE_ASSIGN_OR_RETURN(const GgufTensor* tensor,
-                            file_->FindTensor(name, {config_.hidden_size}));
-  at::Tensor vector = at::empty({config_.hidden_size}, at::kFloat);
+absl::StatusOr<at::Tensor> ModelWeights::Vector(const std::string& name,
+                                                int64_t size) const {
+  SPECWIRE_ASSIGN_OR_RETURN(const FileTensor* tensor,
+                            tensors_->FindTensor(name, {size}));
+  at::Tensor vector = at::empty({size}, at::kFloat);
   SPECWIRE_RETURN_IF_ERROR(ExpandToFloat(*tensor, Values(vector)));
   return vector;
 }
 
-WeightMatrix GgufWeights::FirstRows(const GgufTensor* tensor,
-                                    int num_rows) const {
+absl::StatusOr<at::Tensor> ModelWeights::Norm(const std::string& name,
+                                              int64_t size) const {
+  SPECWIRE_ASSIGN_OR_RETURN(at::Tensor norm, Vector(name, size));
+  for (float& weight : Values(norm)) weight += names_.norm_offset;
+  return norm;
+}
+
+WeightMatrix ModelWeights::FirstRows(const FileTensor* tensor,
+                                     int num_rows) const {
   WeightMatrix matrix(config_.hidden_size);
   for (int64_t row = 0; row < num_rows; ++row) matrix.Append(tensor, row);
   return matrix;
 }
 
-absl::StatusOr<WeightMatrix> GgufWeights::Embedding() const {
-  SPECWIRE_ASSIGN_OR_RETURN(const GgufTensor* tensor,
-                            FindVocabularyMatrix(kEmbedding));
+absl::StatusOr<WeightMatrix> ModelWeights::Embedding() const {
+  SPECWIRE_ASSIGN_OR_RETURN(const FileTensor* tensor,
+                            FindVocabularyMatrix(names_.embedding));
   // The tokenizer's rows are the first ones.
   return FirstRows(tensor, config_.vocab_size);
 }
 
-absl::StatusOr<at::Tensor> GgufWeights::FinalNorm() const {
-  return Vector(kFinalNorm);
+absl::StatusOr<at::Tensor> ModelWeights::FinalNorm() const {
+  return Norm(names_.final_norm, config_.hidden_size);
 }
 
-absl::StatusOr<std::optional<WeightMatrix>> GgufWeights::Head() const {
-  if (FindByName(*file_, kHead) == nullptr) {
+absl::StatusOr<std::optional<WeightMatrix>> ModelWeights::Head() const {
+  if (config_.tied_head || tensors_->Find(names_.head) == nullptr) {
     return std::optional<WeightMatrix>();
   }
-  SPECWIRE_ASSIGN_OR_RETURN(const GgufTensor* tensor, FindHead());
+  SPECWIRE_ASSIGN_OR_RETURN(const FileTensor* tensor, FindHead());
   return std::optional<WeightMatrix>(FirstRows(tensor, config_.head_size));
 }
 
-absl::Status GgufWeights::Append(absl::string_view name,
-                                 int64_t rows,
-                                 WeightMatrix* matrix) const {
-  SPECWIRE_ASSIGN_OR_RETURN(const GgufTensor* tensor,
-                            file_->FindTensor(name, {rows, matrix->columns()}));
+absl::Status ModelWeights::Append(const std::string& name,
+                                  int64_t rows,
+                                  WeightMatrix* matrix) const {
+  SPECWIRE_ASSIGN_OR_RETURN(
+      const FileTensor* tensor,
+      tensors_->FindTensor(name, {rows, matrix->columns()}));
   for (int64_t row = 0; row < rows; ++row) matrix->Append(tensor, row);
   return absl::OkStatus();
 }
 
-absl::Status GgufWeights::AppendPaired(absl::string_view name,
+int64_t ModelWeights::HeadRow(int64_t row) const {
+  if (!names_.paired_rows) return row;
+  const int64_t dim = config_.head_dim;
+  const int64_t in_head = row % dim;
+  return row - in_head + 2 * (in_head % (dim / 2)) + in_head / (dim / 2);
+}
+
+absl::Status ModelWeights::AppendHeads(const std::string& name,
                                        int num_heads,
                                        WeightMatrix* matrix) const {
-  const int64_t dim = config_.head_dim;
+  const int64_t rows = int64_t{num_heads} * config_.head_dim;
   SPECWIRE_ASSIGN_OR_RETURN(
-      const GgufTensor* tensor,
-      file_->FindTensor(name, {num_heads * dim, matrix->columns()}));
-  // llama.cpp's converter stores row i of a head's first half and row i of the
-  // second half next to each other, for a rotary form that pairs neighbours.
-  for (int64_t head = 0; head < num_heads; ++head) {
-    for (int64_t i = 0; i < dim; ++i) {
-      const int64_t half = i / (dim / 2);
-      matrix->Append(tensor, head * dim + 2 * (i % (dim / 2)) + half);
-    }
+      const FileTensor* tensor,
+      tensors_->FindTensor(name, {rows, matrix->columns()}));
+  for (int64_t row = 0; row < rows; ++row) {
+    matrix->Append(tensor, HeadRow(row));
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<LayerWeights> GgufWeights::Layer(int layer) const {
+absl::StatusOr<at::Tensor> ModelWeights::QkvBias(int layer) const {
+  if (!config_.qkv_bias) return at::Tensor();
+  const int64_t q_size = config_.q_size();
+  const int64_t kv_size = config_.kv_size();
+  at::Tensor bias = at::empty({q_size + 2 * kv_size}, at::kFloat);
+  float* to = bias.data_ptr<float>();
+  for (const auto& [part, size] : {std::pair(&names_.query_bias, q_size),
+                                   std::pair(&names_.key_bias, kv_size),
+                                   std::pair(&names_.value_bias, kv_size)}) {
+    SPECWIRE_ASSIGN_OR_RETURN(const at::Tensor from,
+                              Vector(names_.Layer(layer, *part), size));
+    const bool rotated = part != &names_.value_bias;
+    for (int64_t row = 0; row < size; ++row) {
+      *to++ = from.data_ptr<float>()[rotated ? HeadRow(row) : row];
+    }
+  }
+  return bias;
+}
+
+absl::Status ModelWeights::ReadNorms(int layer, LayerWeights* weights) const {
+  const int64_t width = config_.hidden_size;
+  const int64_t head = config_.head_dim;
+  const struct {
+    const std::string& part;
+    int64_t size;
+    at::Tensor& norm;
+  } norms[] = {
+      {names_.attention_norm, width, weights->attention_norm},
+      {names_.query_norm, head, weights->query_norm},
+      {names_.key_norm, head, weights->key_norm},
+      {names_.attention_post_norm, width, weights->attention_post_norm},
+      {names_.ffn_norm, width, weights->ffn_norm},
+      {names_.ffn_post_norm, width, weights->ffn_post_norm}};
+  for (const auto& [part, size, norm] : norms) {
+    if (part.empty()) continue;
+    SPECWIRE_ASSIGN_OR_RETURN(norm, Norm(names_.Layer(layer, part), size));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ModelWeights::ReadMatrices(int layer,
+                                        LayerWeights* weights) const {
+  const auto name = [&](const std::string& part) {
+    return names_.Layer(layer, part);
+  };
   const int64_t width = config_.hidden_size;
   const int64_t ffn = config_.intermediate_size;
-  const auto name = [layer](absl::string_view part) {
-    return LayerName(layer, part);
-  };
+  SPECWIRE_RETURN_IF_ERROR(
+      AppendHeads(name(names_.query), config_.num_heads, &weights->qkv));
+  SPECWIRE_RETURN_IF_ERROR(
+      AppendHeads(name(names_.key), config_.num_kv_heads, &weights->qkv));
+  SPECWIRE_RETURN_IF_ERROR(
+      Append(name(names_.value), config_.kv_size(), &weights->qkv));
+  SPECWIRE_RETURN_IF_ERROR(
+      Append(name(names_.attention_output), width, &weights->attention_output));
+  SPECWIRE_RETURN_IF_ERROR(
+      Append(name(names_.ffn_gate), ffn, &weights->gate_up));
+  SPECWIRE_RETURN_IF_ERROR(Append(name(names_.ffn_up), ffn, &weights->gate_up));
+  return Append(name(names_.ffn_down), width, &weights->ffn_down);
+}
+
+absl::StatusOr<LayerWeights> ModelWeights::Layer(int layer) const {
   LayerWeights weights = {.attention_norm = {},
-                          .qkv = WeightMatrix(width),
+                          .qkv = WeightMatrix(config_.hidden_size),
+                          .qkv_bias = {},
+                          .query_norm = {},
+                          .key_norm = {},
                           .attention_output = WeightMatrix(config_.q_size()),
+                          .attention_post_norm = {},
                           .ffn_norm = {},
-                          .gate_up = WeightMatrix(width),
-                          .ffn_down = WeightMatrix(ffn)};
-  SPECWIRE_ASSIGN_OR_RETURN(weights.attention_norm,
-                            Vector(name("attn_norm.weight")));
-  SPECWIRE_ASSIGN_OR_RETURN(weights.ffn_norm, Vector(name("ffn_norm.weight")));
-  SPECWIRE_RETURN_IF_ERROR(
-      AppendPaired(name("attn_q.weight"), config_.num_heads, &weights.qkv));
-  SPECWIRE_RETURN_IF_ERROR(
-      AppendPaired(name("attn_k.weight"), config_.num_kv_heads, &weights.qkv));
-  SPECWIRE_RETURN_IF_ERROR(
-      Append(name("attn_v.weight"), config_.kv_size(), &weights.qkv));
-  SPECWIRE_RETURN_IF_ERROR(
-      Append(name("attn_output.weight"), width, &weights.attention_output));
-  SPECWIRE_RETURN_IF_ERROR(
-      Append(name("ffn_gate.weight"), ffn, &weights.gate_up));
-  SPECWIRE_RETURN_IF_ERROR(
-      Append(name("ffn_up.weight"), ffn, &weights.gate_up));
-  SPECWIRE_RETURN_IF_ERROR(
-      Append(name("ffn_down.weight"), width, &weights.ffn_down));
+                          .gate_up = WeightMatrix(config_.hidden_size),
+                          .ffn_down = WeightMatrix(config_.intermediate_size),
+                          .ffn_post_norm = {}};
+  SPECWIRE_RETURN_IF_ERROR(ReadNorms(layer, &weights));
+  SPECWIRE_RETURN_IF_ERROR(ReadMatrices(layer, &weights));
+  SPECWIRE_ASSIGN_OR_RETURN(weights.qkv_bias, QkvBias(layer));
   return weights;
 }
 
-absl::StatusOr<std::vector<float>> GgufWeights::RopeFactors() const {
-  std::vector<float> factors;
-  if (FindByName(*file_, kRopeFactors) == nullptr) {
-    return factors;
+absl::StatusOr<std::vector<float>> ModelWeights::RopeFactors() const {
+  if (names_.rope_factors.empty() ||
+      tensors_->Find(names_.rope_factors) == nullptr) {
+    return specwire::RopeFactors(config_);
   }
   SPECWIRE_ASSIGN_OR_RETURN(
-      const GgufTensor* tensor,
-      file_->FindTensor(kRopeFactors, {config_.head_dim / 2}));
-  factors.resize(static_cast<size_t>(config_.head_dim) / 2);
+      const FileTensor* tensor,
+      tensors_->FindTensor(names_.rope_factors, {config_.head_dim / 2}));
+  std::vector<float> factors(static_cast<size_t>(config_.head_dim) / 2);
   SPECWIRE_RETURN_IF_ERROR(ExpandToFloat(*tensor, absl::MakeSpan(factors)));
   for (const float factor : factors) {
     if (!(factor > 0)) {
-      return file_->Error(absl::StrCat("tensor ", kRopeFactors),
-                          "a factor is not positive");
+      return tensors_->Error(absl::StrCat("tensor ", names_.rope_factors),
+                             "a factor is not positive");
     }
   }
   return factors;

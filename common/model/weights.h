@@ -4,11 +4,14 @@
 #include <ATen/core/Tensor.h>
 
 #include <optional>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "common/model/config.h"
-#include "common/model/gguf.h"
+#include "common/model/file_tensor.h"
+#include "common/model/tensor_names.h"
 
 namespace specwire {
 
@@ -24,7 +27,7 @@ class WeightMatrix {
 
   // Appends a row of a tensor.
   // REQUIRES: the tensor's last dimension is `columns`, and it has that row.
-  void Append(const GgufTensor* tensor, int64_t row) {
+  void Append(const FileTensor* tensor, int64_t row) {
     rows_.push_back({tensor, row});
   }
 
@@ -46,7 +49,7 @@ class WeightMatrix {
 
  private:
   struct Row {
-    const GgufTensor* tensor;
+    const FileTensor* tensor;
     int64_t row;
   };
 
@@ -56,27 +59,35 @@ class WeightMatrix {
 
 // One layer's weights, matrices [out, in] in the order of the rotary form that
 // pairs value i of a head with value i + head_dim / 2. D is the width, F the
-// feed-forward width, Hq and Hkv the numbers of heads, d the head size.
+// feed-forward width, Hq and Hkv the numbers of heads, d the head size. Tensors
+// that the model has not are undefined.
 struct LayerWeights {
-  at::Tensor attention_norm;      // [D] f32
-  WeightMatrix qkv;               // [(Hq + 2 Hkv) d, D]: query, key, value
-  WeightMatrix attention_output;  // [D, Hq d]
-  at::Tensor ffn_norm;            // [D] f32
-  WeightMatrix gate_up;           // [2 F, D]: gate rows, then up rows
-  WeightMatrix ffn_down;          // [D, F]
+  at::Tensor attention_norm;       // [D] f32
+  WeightMatrix qkv;                // [(Hq + 2 Hkv) d, D]: query, key, value
+  at::Tensor qkv_bias;             // [(Hq + 2 Hkv) d] f32
+  at::Tensor query_norm;           // [d] f32
+  at::Tensor key_norm;             // [d] f32
+  WeightMatrix attention_output;   // [D, Hq d]
+  at::Tensor attention_post_norm;  // [D] f32
+  at::Tensor ffn_norm;             // [D] f32
+  WeightMatrix gate_up;            // [2 F, D]: gate rows, then up rows
+  WeightMatrix ffn_down;           // [D, F]
+  at::Tensor ffn_post_norm;        // [D] f32
 };
 
-// The tensors of a GGUF file under the names of the forward pass.
+// The tensors of a model file, or of a folder of them, as the forward pass
+// wants them.
 //
 // Thread safety: one thread.
-// Lifetime: the file must outlive it and the matrices that it returns.
-class GgufWeights {
+// Lifetime: the tensors must outlive it and the matrices that it returns.
+class ModelWeights {
  public:
-  // Checks that the file has every tensor that the configuration needs, with
-  // the right shape, and none whose meaning is unknown (a bias left out would
-  // give wrong text).
-  static absl::StatusOr<GgufWeights> Create(const GgufFile* file,
-                                            const ModelConfig& config);
+  // Checks that every tensor that the configuration needs is there, with the
+  // right shape, and none whose meaning is unknown (a bias left out would give
+  // wrong text).
+  static absl::StatusOr<ModelWeights> Create(const TensorTable* tensors,
+                                             TensorNaming naming,
+                                             const ModelConfig& config);
 
   // [V, D]. Rows beyond the tokenizer's vocabulary are left out here and in
   // Head; a trimmed head has its own.
@@ -87,33 +98,46 @@ class GgufWeights {
   absl::StatusOr<at::Tensor> FinalNorm() const;
   // [H, D], H the head's size; nullopt if the embedding serves as the head.
   absl::StatusOr<std::optional<WeightMatrix>> Head() const;
-  // What each rotary frequency is divided by, head_dim / 2 numbers; empty
-  // where the file has none.
+  // What each rotary frequency is divided by, head_dim / 2 numbers; empty if
+  // they stay.
   absl::StatusOr<std::vector<float>> RopeFactors() const;
 
  private:
-  GgufWeights(const GgufFile* file, const ModelConfig& config)
-      : file_(file), config_(config) {}
+  ModelWeights(const TensorTable* tensors,
+               TensorNaming naming,
+               const ModelConfig& config)
+      : tensors_(tensors), names_(NamesFor(naming, config)), config_(config) {}
 
-  absl::StatusOr<const GgufTensor*> FindVocabularyMatrix(
-      absl::string_view name) const;
+  // What a layer of the file has: each part and its shape.
+  std::vector<std::pair<std::string, std::vector<int64_t>>> LayerParts() const;
+  absl::StatusOr<const FileTensor*> FindVocabularyMatrix(
+      const std::string& name) const;
   // The file's own head, whole or trimmed.
-  absl::StatusOr<const GgufTensor*> FindHead() const;
+  absl::StatusOr<const FileTensor*> FindHead() const;
   absl::Status CheckLayerTensors() const;
   absl::Status CheckNoOthers() const;
-  absl::StatusOr<at::Tensor> Vector(absl::string_view name) const;
+  // An empty name gives an undefined tensor.
+  absl::StatusOr<at::Tensor> Vector(const std::string& name,
+                                    int64_t size) const;
+  absl::StatusOr<at::Tensor> Norm(const std::string& name, int64_t size) const;
+  absl::StatusOr<at::Tensor> QkvBias(int layer) const;
+  absl::Status ReadNorms(int layer, LayerWeights* weights) const;
+  absl::Status ReadMatrices(int layer, LayerWeights* weights) const;
   // The first `num_rows` rows of a tensor.
-  WeightMatrix FirstRows(const GgufTensor* tensor, int num_rows) const;
-  // Appends all rows of a layer's tensor to a matrix.
-  absl::Status Append(absl::string_view name,
+  WeightMatrix FirstRows(const FileTensor* tensor, int num_rows) const;
+  // Appends all rows of a tensor to a matrix.
+  absl::Status Append(const std::string& name,
                       int64_t rows,
                       WeightMatrix* matrix) const;
-  // The same for `num_heads` heads whose rows the file keeps in pairs.
-  absl::Status AppendPaired(absl::string_view name,
-                            int num_heads,
-                            WeightMatrix* matrix) const;
+  // The same for the rows of `num_heads` query or key heads.
+  absl::Status AppendHeads(const std::string& name,
+                           int num_heads,
+                           WeightMatrix* matrix) const;
+  // Where the file has row `row` of all query or key heads.
+  int64_t HeadRow(int64_t row) const;
 
-  const GgufFile* file_;
+  const TensorTable* tensors_;
+  TensorNames names_;
   ModelConfig config_;
 };
 

@@ -20,6 +20,7 @@ constexpr uint16_t kHalfNan = 0x7e00;
 struct Case {
   int first_position = 0;
   int rows = 0;
+  int window = 0;
   int heads = 0;
   int head_dim = 0;
   int64_t query_stride = 0;
@@ -30,6 +31,11 @@ struct Case {
   std::vector<uint16_t> cache;
 
   int64_t padded_dim() const { return (head_dim + 15) / 16 * 16; }
+
+  // The first position that a row sees.
+  int First(int row) const {
+    return window > 0 ? std::max(first_position + row + 1 - window, 0) : 0;
+  }
 
   const uint16_t* Block(int position) const {
     return cache.data() +
@@ -63,6 +69,7 @@ struct Case {
                       .blocks = blocks.data(),
                       .first_position = first_position + first,
                       .rows = count,
+                      .window = window,
                       .heads = heads,
                       .head_dim = head_dim,
                       .scale = scale,
@@ -90,7 +97,8 @@ struct Case {
     const float* const query =
         queries.data() + row * query_stride + int64_t{head} * head_dim;
     std::vector<double> weights;
-    for (int position = 0; position <= first_position + row; ++position) {
+    for (int position = First(row); position <= first_position + row;
+         ++position) {
       double score = 0;
       for (int i = 0; i < head_dim; ++i) {
         score += static_cast<double>(query[i]) * Key(position, i);
@@ -103,8 +111,9 @@ struct Case {
     std::vector<double> out(static_cast<size_t>(head_dim));
     for (size_t position = 0; position < weights.size(); ++position) {
       for (size_t i = 0; i < out.size(); ++i) {
-        out[i] += weights[position] / sum *
-                  Value(static_cast<int>(position), static_cast<int>(i));
+        out[i] +=
+            weights[position] / sum *
+            Value(First(row) + static_cast<int>(position), static_cast<int>(i));
       }
     }
     return out;
@@ -129,6 +138,8 @@ class KernelsAttendTest : public KernelsTest {
                        : step % 13 == 0 ? Uniform(500, 900)
                                         : Uniform(0, 90);
     c.rows = step % 3 == 0 ? 1 : Uniform(1, 20);
+    // Within a block, a chunk, the case, and beyond.
+    if (step % 5 >= 3) c.window = Uniform(1, step % 2 == 0 ? 40 : 600);
     c.heads = Uniform(1, 8);
     c.head_dim = RandomDim(step);
     c.query_stride = c.heads * c.head_dim + Uniform(0, 9);
@@ -145,7 +156,9 @@ class KernelsAttendTest : public KernelsTest {
     c.cache.assign(c.blocks.size() * static_cast<size_t>(c.block_stride),
                    kHalfNan);
     c.blocks.resize(static_cast<size_t>(num_blocks));
-    for (int position = 0; position < length; ++position) {
+    // Whole blocks before the first row's window are not read.
+    for (int position = c.First(0) / kKvSlots * kKvSlots; position < length;
+         ++position) {
       const std::vector<float> key = Numbers(c.head_dim, 0);
       const std::vector<float> value = Numbers(c.head_dim, 0);
       scalar_.store_kv(key.data(),

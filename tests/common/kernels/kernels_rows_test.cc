@@ -107,26 +107,68 @@ TEST_P(KernelsRowsTest, QuantizesNormedRowsAsTheRecipeSays) {
   }
 }
 
-TEST_P(KernelsRowsTest, QuantizesGatedRowsAsTheRecipeSays) {
+TEST_P(KernelsRowsTest, NormsRowsAsTheRecipeSays) {
   for (int step = 0; step < kSteps; ++step) {
-    const int64_t n = Length(step);
+    const std::vector<float> x = Numbers(Length(step), step);
+    const auto n = static_cast<int64_t>(x.size());
+    const std::vector<float> norm = Numbers(n, step / kNumKinds);
+    const float scale = InverseNorm(x, 1e-6f);
+    std::vector<float> want(x.size());
+    for (size_t i = 0; i < x.size(); ++i) want[i] = x[i] * scale * norm[i];
+    // In place, and with something behind it.
+    std::vector<float> got = x;
+    got.push_back(kUntouched);
+    want.push_back(kUntouched);
+    kernels_->rms_norm(got.data(), norm.data(), n, 1e-6f, got.data());
+    ASSERT_TRUE(AllSame(got, want)) << "step " << step;
+  }
+}
+
+// What silu and gelu give to the exponential.
+float SiluExponent(float gate) { return 0.0f - gate; }
+float GeluExponent(float gate) {
+  return gate * std::fma(gate * gate, -0x1.2444f2p-4f, -0x1.988454p+0f);
+}
+
+TEST_P(KernelsRowsTest, QuantizesGatedRowsAsTheRecipeSays) {
+  for (int step = 0; step < 2 * kSteps; ++step) {
+    const bool gelu = step >= kSteps;
+    const int64_t n = Length(step % kSteps);
     const auto size = static_cast<size_t>(n);
     std::vector<float> gate_up = Numbers(n, step);
     const std::vector<float> up = Numbers(n, step / kNumKinds);
     gate_up.insert(gate_up.end(), up.begin(), up.end());
     std::vector<float> gated(size);
     for (size_t i = 0; i < size; ++i) {
-      const float minus = -gate_up[i];
+      const float gate = gate_up[i];
+      const float exponent = gelu ? GeluExponent(gate) : SiluExponent(gate);
       float exp;
-      scalar_.exp(&minus, 1, &exp);
-      gated[i] = gate_up[i] / (1.0f + exp) * up[i];
+      scalar_.exp(&exponent, 1, &exp);
+      gated[i] = gate / (1.0f + exp) * up[i];
     }
     const int64_t row = step % kRows;
     QuantizedMemory want(kRows, GroupsFor(n));
     QuantizePlainly(gated, row, &want);
     QuantizedMemory got(kRows, GroupsFor(n));
-    kernels_->gate_quantize(gate_up.data(), n, got.View(), row);
+    const auto gate =
+        gelu ? kernels_->gelu_gate_quantize : kernels_->gate_quantize;
+    gate(gate_up.data(), n, got.View(), row);
     ASSERT_NO_FATAL_FAILURE(ExpectEqual(got, want)) << "step " << step;
+  }
+}
+
+// The recipe's gelu is 0.5 g (1 + tanh(sqrt(2 / pi) (g + 0.044715 g^3))).
+TEST(GeluTest, IsTheTanhForm) {
+  const Kernels* const kernels = KernelsFor(Isa::kScalar);
+  for (float gate = -12; gate <= 12; gate += 0.01f) {
+    const float exponent = GeluExponent(gate);
+    float exp;
+    kernels->exp(&exponent, 1, &exp);
+    const double g = double{gate};
+    const double want =
+        0.5 * g *
+        (1 + std::tanh(std::sqrt(2 / M_PI) * (g + 0.044715 * g * g * g)));
+    EXPECT_NEAR(double{gate / (1.0f + exp)}, want, 2e-6) << gate;
   }
 }
 

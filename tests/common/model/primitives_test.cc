@@ -115,6 +115,7 @@ class Cache {
                    .blocks = &block,
                    .first_position = part.position,
                    .rows = part.rows,
+                   .window = 0,
                    .heads = part.heads,
                    .head_dim = kDim,
                    .scale = kScale,
