@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/model/ggml_types.h"
 
-#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstring>
 
-#include "absl/status/status.h"
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "common/kernels/half.h"
 
@@ -16,7 +13,7 @@ namespace specwire {
 namespace {
 
 static_assert(std::endian::native == std::endian::little,
-              "GGUF files are read in place, so the host must be "
+              "model files are read in place, so the host must be "
               "little-endian too");
 
 // Names by number; nullptr where ggml has taken a type away again.
@@ -35,8 +32,7 @@ uint16_t LoadU16(const uint8_t* bytes) {
   return value;
 }
 
-// Each of these expands one block and returns false if its scale, minimum or
-// value is not finite. Products and sums are rounded one by one (the file is
+// In these BlockExpanders products and sums are rounded one by one (the file is
 // compiled without contraction), as the reference does.
 
 bool ExpandF32(const uint8_t* block, float* out) {
@@ -83,9 +79,9 @@ bool ExpandQ8_0(const uint8_t* block, float* out) {
   return std::isfinite(d);
 }
 
-using ExpandFunction = bool (*)(const uint8_t*, float*);
+}  // namespace
 
-ExpandFunction ExpandFunctionFor(GgmlType type) {
+BlockExpander BlockExpanderOf(GgmlType type) {
   switch (type) {
     case GgmlType::kF32:
       return ExpandF32;
@@ -102,8 +98,6 @@ ExpandFunction ExpandFunctionFor(GgmlType type) {
   }
   return nullptr;
 }
-
-}  // namespace
 
 const GgmlTypeInfo& InfoOf(GgmlType type) {
   static constexpr GgmlTypeInfo kF32 = {"F32", 1, 4};
@@ -131,59 +125,13 @@ const GgmlTypeInfo& InfoOf(GgmlType type) {
 
 std::optional<GgmlType> KnownGgmlType(uint32_t value) {
   const GgmlType type = static_cast<GgmlType>(value);
-  if (ExpandFunctionFor(type) == nullptr) return std::nullopt;
+  if (BlockExpanderOf(type) == nullptr) return std::nullopt;
   return type;
 }
 
 std::string GgmlTypeName(uint32_t value) {
   if (value < kNumNames && kNames[value] != nullptr) return kNames[value];
   return absl::StrCat("unknown (", value, ")");
-}
-
-absl::Status ExpandRows(const GgufTensor& tensor,
-                        int64_t first_row,
-                        int64_t num_rows,
-                        absl::Span<float> out) {
-  const GgmlTypeInfo& info = InfoOf(tensor.type);
-  const size_t block_size = static_cast<size_t>(info.block_size);
-  const size_t block_bytes = static_cast<size_t>(info.block_bytes);
-  const auto all_rows =
-      static_cast<size_t>(std::max<int64_t>(tensor.num_rows(), 1));
-  const size_t row_blocks = tensor.data.size() / block_bytes / all_rows;
-  const size_t first_block = static_cast<size_t>(first_row) * row_blocks;
-  const size_t num_blocks = static_cast<size_t>(num_rows) * row_blocks;
-  if (out.size() != num_blocks * block_size ||
-      (first_block + num_blocks) * block_bytes > tensor.data.size()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("tensor ",
-                     absl::CHexEscape(tensor.name),
-                     ": rows ",
-                     first_row,
-                     " to ",
-                     first_row + num_rows,
-                     " of ",
-                     info.name,
-                     " do not fill an output of ",
-                     out.size()));
-  }
-  const ExpandFunction expand = ExpandFunctionFor(tensor.type);
-  for (size_t i = 0; i < num_blocks; ++i) {
-    if (!expand(tensor.data.data() + (first_block + i) * block_bytes,
-                out.data() + i * block_size)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("tensor ",
-                       absl::CHexEscape(tensor.name),
-                       ": ",
-                       block_size == 1 ? "value " : "the scale of block ",
-                       first_block + i,
-                       " is not finite"));
-    }
-  }
-  return absl::OkStatus();
-}
-
-absl::Status ExpandToFloat(const GgufTensor& tensor, absl::Span<float> out) {
-  return ExpandRows(tensor, 0, tensor.num_rows(), out);
 }
 
 }  // namespace specwire

@@ -6,9 +6,18 @@
 #include <string>
 
 #include "absl/strings/string_view.h"
-#include "common/model/gguf.h"
 
 namespace specwire {
+
+// Tensor types that the reader knows; values are ggml's.
+enum class GgmlType : uint32_t {
+  kF32 = 0,
+  kF16 = 1,
+  kQ4_0 = 2,
+  kQ4_1 = 3,
+  kQ8_0 = 8,
+  kBF16 = 30,
+};
 
 // How a tensor type lies in memory. A row is a sequence of blocks, each of
 // `block_size` values in `block_bytes` bytes, little-endian, without padding:
@@ -24,6 +33,12 @@ struct GgmlTypeInfo {
 };
 
 const GgmlTypeInfo& InfoOf(GgmlType type);
+
+// Expands one block and returns false if its scale, minimum or value is not
+// finite. `block` need not be aligned.
+using BlockExpander = bool (*)(const uint8_t* block, float* out);
+// Null if `type` is none of the enumerators.
+BlockExpander BlockExpanderOf(GgmlType type);
 
 // The type with this number in a file, if the reader knows it.
 std::optional<GgmlType> KnownGgmlType(uint32_t value);

@@ -6,10 +6,8 @@
 #include <optional>
 #include <utility>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
 #include "common/model/gguf_parser.h"
 #include "common/model/mapped_file.h"
@@ -105,10 +103,6 @@ std::optional<absl::string_view> TakeString(absl::Span<const uint8_t>& rest) {
   return text;
 }
 
-std::string ShapeText(absl::Span<const int64_t> shape) {
-  return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
-}
-
 std::string TypeText(const GgufValue& value) {
   if (value.type != GgufValueType::kArray) {
     return std::string(GgufValueTypeName(value.type));
@@ -118,20 +112,7 @@ std::string TypeText(const GgufValue& value) {
 
 }  // namespace
 
-int64_t GgufTensor::num_elements() const {
-  int64_t product = 1;
-  for (const int64_t dimension : shape) product *= dimension;
-  return product;
-}
-
-int64_t GgufTensor::num_rows() const {
-  int64_t product = 1;
-  for (size_t i = 0; i + 1 < shape.size(); ++i) product *= shape[i];
-  return product;
-}
-
 struct GgufFile::Impl {
-  std::string path;
   // Absent if the caller of Parse owns the bytes.
   std::unique_ptr<MappedFile> file;
   GgufHeader header;
@@ -140,8 +121,8 @@ struct GgufFile::Impl {
   absl::StatusOr<const GgufValue*> Find(absl::string_view key) const {
     const auto it = header.metadata.find(key);
     if (it == header.metadata.end()) {
-      return absl::NotFoundError(
-          absl::StrCat(path, ": ", absl::CHexEscape(key), ": is absent"));
+      return absl::NotFoundError(absl::StrCat(
+          header.tensors.path(), ": ", absl::CHexEscape(key), ": is absent"));
     }
     return &it->second;
   }
@@ -163,18 +144,16 @@ absl::StatusOr<std::unique_ptr<GgufFile>> GgufFile::Open(
 
 absl::StatusOr<std::unique_ptr<GgufFile>> GgufFile::Parse(
     const std::string& path, absl::Span<const uint8_t> bytes) {
-  absl::StatusOr<GgufHeader> header = ParseGguf(bytes);
+  absl::StatusOr<GgufHeader> header = ParseGguf(path, bytes);
   if (!header.ok()) {
     return absl::InvalidArgumentError(
         absl::StrCat(path, ": ", header.status().message()));
   }
-  auto impl = std::make_unique<Impl>();
-  impl->path = path;
-  impl->header = *std::move(header);
-  return std::unique_ptr<GgufFile>(new GgufFile(std::move(impl)));
+  return std::unique_ptr<GgufFile>(
+      new GgufFile(std::make_unique<Impl>(Impl{nullptr, *std::move(header)})));
 }
 
-const std::string& GgufFile::path() const { return impl_->path; }
+const std::string& GgufFile::path() const { return tensor_table().path(); }
 
 uint32_t GgufFile::version() const { return impl_->header.version; }
 
@@ -287,33 +266,13 @@ absl::StatusOr<std::vector<int32_t>> GgufFile::GetIntArray(
   return numbers;
 }
 
-absl::Span<const GgufTensor> GgufFile::tensors() const {
+const TensorTable& GgufFile::tensor_table() const {
   return impl_->header.tensors;
-}
-
-absl::StatusOr<const GgufTensor*> GgufFile::FindTensor(
-    absl::string_view name, absl::Span<const int64_t> shape) const {
-  const std::string field = absl::StrCat("tensor ", name);
-  const auto it = impl_->header.tensor_index.find(name);
-  if (it == impl_->header.tensor_index.end()) {
-    return absl::NotFoundError(
-        absl::StrCat(path(), ": ", absl::CHexEscape(field), ": is absent"));
-  }
-  const GgufTensor& tensor = impl_->header.tensors[it->second];
-  if (absl::MakeConstSpan(tensor.shape) != shape) {
-    return Error(field,
-                 absl::StrCat("has shape ",
-                              ShapeText(tensor.shape),
-                              ", but the model needs ",
-                              ShapeText(shape)));
-  }
-  return &tensor;
 }
 
 absl::Status GgufFile::Error(absl::string_view field,
                              absl::string_view problem) const {
-  return absl::InvalidArgumentError(
-      absl::StrCat(path(), ": ", absl::CHexEscape(field), ": ", problem));
+  return tensor_table().Error(field, problem);
 }
 
 }  // namespace specwire

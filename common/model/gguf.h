@@ -10,33 +10,9 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "common/model/file_tensor.h"
 
 namespace specwire {
-
-// Tensor types that the reader knows; values are ggml's.
-enum class GgmlType : uint32_t {
-  kF32 = 0,
-  kF16 = 1,
-  kQ4_0 = 2,
-  kQ4_1 = 3,
-  kQ8_0 = 8,
-  kBF16 = 30,
-};
-
-// One tensor of a GGUF file.
-struct GgufTensor {
-  std::string name;
-  GgmlType type;
-  // Outermost dimension first: [rows, columns]. (The file stores the reverse.)
-  std::vector<int64_t> shape;
-  // The tensor's blocks as they lie in the file (common/model/ggml_types.h);
-  // valid as long as the GgufFile. Not aligned for any type in general.
-  absl::Span<const uint8_t> data;
-
-  int64_t num_elements() const;
-  // All dimensions but the last; 1 for a vector.
-  int64_t num_rows() const;
-};
 
 // A GGUF model file (versions 2 and 3, little-endian), memory-mapped read-only;
 // a file that others than its owner may write is read into memory instead
@@ -83,12 +59,8 @@ class GgufFile {
       absl::string_view key) const;
   absl::StatusOr<std::vector<int32_t>> GetIntArray(absl::string_view key) const;
 
-  // All tensors, in the file's order.
-  absl::Span<const GgufTensor> tensors() const;
-  // NOT_FOUND if there is none of that name; INVALID_ARGUMENT if its shape is
-  // not `shape`.
-  absl::StatusOr<const GgufTensor*> FindTensor(
-      absl::string_view name, absl::Span<const int64_t> shape) const;
+  // All tensors.
+  const TensorTable& tensor_table() const;
 
   // An error about this file: "<path>: <field>: <problem>".
   absl::Status Error(absl::string_view field, absl::string_view problem) const;
@@ -98,18 +70,5 @@ class GgufFile {
   explicit GgufFile(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };
-
-// Expands a tensor to float32, rows in order. Bit-equal to the `gguf` Python
-// package's dequantize(). A block scale or value that is not finite is
-// INVALID_ARGUMENT, "tensor <name>: ..." without the file's path.
-// REQUIRES: out.size() == tensor.num_elements().
-absl::Status ExpandToFloat(const GgufTensor& tensor, absl::Span<float> out);
-
-// The same for `num_rows` rows from `first_row` on.
-// REQUIRES: they are rows of the tensor.
-absl::Status ExpandRows(const GgufTensor& tensor,
-                        int64_t first_row,
-                        int64_t num_rows,
-                        absl::Span<float> out);
 
 }  // namespace specwire

@@ -225,7 +225,7 @@ struct Extent {
 // size in bytes.
 absl::StatusOr<uint64_t> ReadShapeAndType(Cursor& cursor,
                                           absl::string_view field,
-                                          GgufTensor& tensor) {
+                                          FileTensor& tensor) {
   SPECWIRE_ASSIGN_OR_RETURN(const uint32_t rank, cursor.Read<uint32_t>(field));
   if (rank > GgufLimits::kMaxRank) {
     return Error(
@@ -282,10 +282,9 @@ absl::StatusOr<uint64_t> ReadShapeAndType(Cursor& cursor,
 absl::Status ReadTensorInfos(Cursor& cursor,
                              uint64_t count,
                              uint64_t alignment,
-                             GgufHeader& header,
+                             std::vector<FileTensor>& tensors,
                              std::vector<Extent>& extents) {
-  header.tensors.reserve(static_cast<size_t>(count));
-  header.tensor_index.reserve(static_cast<size_t>(count));
+  tensors.reserve(static_cast<size_t>(count));
   extents.reserve(static_cast<size_t>(count));
   for (uint64_t i = 0; i < count; ++i) {
     const std::string place = absl::StrCat("tensor entry ", i);
@@ -294,10 +293,7 @@ absl::Status ReadTensorInfos(Cursor& cursor,
         cursor.ReadString(place, GgufLimits::kMaxTensorNameBytes));
     if (name.empty()) return Error(place, "the name is empty");
     const std::string field = absl::StrCat("tensor ", absl::CHexEscape(name));
-    if (!header.tensor_index.emplace(name, header.tensors.size()).second) {
-      return Error(field, "the name occurs twice");
-    }
-    GgufTensor tensor = {};
+    FileTensor tensor = {};
     tensor.name = std::string(name);
     Extent extent;
     SPECWIRE_ASSIGN_OR_RETURN(extent.size,
@@ -310,7 +306,7 @@ absl::Status ReadTensorInfos(Cursor& cursor,
                                 " is not a multiple of the alignment ",
                                 alignment));
     }
-    header.tensors.push_back(std::move(tensor));
+    tensors.push_back(std::move(tensor));
     extents.push_back(extent);
   }
   return absl::OkStatus();
@@ -319,7 +315,7 @@ absl::Status ReadTensorInfos(Cursor& cursor,
 // Points every tensor at its bytes in `data`, the data section.
 absl::Status PlaceTensors(absl::Span<const uint8_t> data,
                           const std::vector<Extent>& extents,
-                          std::vector<GgufTensor>& tensors) {
+                          std::vector<FileTensor>& tensors) {
   for (size_t i = 0; i < tensors.size(); ++i) {
     const Extent& extent = extents[i];
     if (extent.offset > data.size() ||
@@ -393,9 +389,10 @@ size_t GgufValueSize(GgufValueType type) {
   return kSizes[static_cast<size_t>(type)];
 }
 
-absl::StatusOr<GgufHeader> ParseGguf(absl::Span<const uint8_t> bytes) {
+absl::StatusOr<GgufHeader> ParseGguf(const std::string& path,
+                                     absl::Span<const uint8_t> bytes) {
   Cursor cursor(bytes);
-  GgufHeader header = {};
+  GgufHeader header = {0, {}, TensorTable(path)};
   SPECWIRE_ASSIGN_OR_RETURN(header.version, ReadMagicAndVersion(cursor));
   SPECWIRE_ASSIGN_OR_RETURN(
       const uint64_t num_tensors,
@@ -408,15 +405,24 @@ absl::StatusOr<GgufHeader> ParseGguf(absl::Span<const uint8_t> bytes) {
                                       kMinMetadataBytes));
   SPECWIRE_RETURN_IF_ERROR(ReadMetadata(cursor, num_metadata, header));
   SPECWIRE_ASSIGN_OR_RETURN(const uint64_t alignment, ReadAlignment(header));
+  std::vector<FileTensor> tensors;
   std::vector<Extent> extents;
   SPECWIRE_RETURN_IF_ERROR(
-      ReadTensorInfos(cursor, num_tensors, alignment, header, extents));
+      ReadTensorInfos(cursor, num_tensors, alignment, tensors, extents));
   // A file without tensors may end with its header, before any padding.
   const uint64_t data_start =
       std::min((cursor.position() + alignment - 1) / alignment * alignment,
                uint64_t{bytes.size()});
   SPECWIRE_RETURN_IF_ERROR(PlaceTensors(
-      bytes.subspan(static_cast<size_t>(data_start)), extents, header.tensors));
+      bytes.subspan(static_cast<size_t>(data_start)), extents, tensors));
+  header.tensors.Reserve(tensors.size());
+  for (FileTensor& tensor : tensors) {
+    const std::string field =
+        absl::StrCat("tensor ", absl::CHexEscape(tensor.name));
+    if (!header.tensors.Add(std::move(tensor))) {
+      return Error(field, "the name occurs twice");
+    }
+  }
   return header;
 }
 

@@ -3,13 +3,13 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <vector>
+#include <string>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "common/model/gguf.h"
+#include "common/model/file_tensor.h"
 
 namespace specwire {
 
@@ -66,14 +66,13 @@ struct GgufValue {
 struct GgufHeader {
   uint32_t version;
   absl::flat_hash_map<absl::string_view, GgufValue> metadata;
-  // In the file's order.
-  std::vector<GgufTensor> tensors;
-  // Place in `tensors` by name.
-  absl::flat_hash_map<absl::string_view, size_t> tensor_index;
+  TensorTable tensors;
 };
 
-// Parses a whole file. Errors are INVALID_ARGUMENT, "<field>: <problem>".
+// Parses a whole file, which errors of its TensorTable call `path`. Errors of
+// the parser itself are INVALID_ARGUMENT, "<field>: <problem>".
 // Memory that it takes is bounded by a small multiple of bytes.size().
-absl::StatusOr<GgufHeader> ParseGguf(absl::Span<const uint8_t> bytes);
+absl::StatusOr<GgufHeader> ParseGguf(const std::string& path,
+                                     absl::Span<const uint8_t> bytes);
 
 }  // namespace specwire

@@ -8,7 +8,7 @@
 
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "common/model/gguf.h"
+#include "common/model/ggml_types.h"
 #include "common/model/gguf_parser.h"
 
 namespace specwire {

@@ -16,6 +16,7 @@
 #include "absl/strings/escaping.h"
 #include "common/base/sha256.h"
 #include "common/kernels/half.h"
+#include "common/model/file_tensor.h"
 #include "common/model/gguf.h"
 #include "nlohmann/json.hpp"
 
@@ -45,8 +46,8 @@ std::string Unhex(const nlohmann::json& text) {
 }
 
 // A tensor of one row over `data`, which must outlive it.
-GgufTensor RowOver(GgmlType type, const std::string& data) {
-  GgufTensor tensor;
+FileTensor RowOver(GgmlType type, const std::string& data) {
+  FileTensor tensor;
   tensor.name = "row";
   tensor.type = type;
   tensor.data = absl::MakeConstSpan(
@@ -64,7 +65,7 @@ TEST(GgmlTypesTest, ExpandsBlocksBitEqualToTheGgufPackage) {
     SCOPED_TRACE(entry["type"].get<std::string>());
     const std::string data = Unhex(entry["data"]);
     const std::string expected = Unhex(entry["values"]);
-    const GgufTensor tensor = RowOver(TypeNamed(entry["type"]), data);
+    const FileTensor tensor = RowOver(TypeNamed(entry["type"]), data);
     std::vector<float> values(static_cast<size_t>(tensor.num_elements()));
     ASSERT_EQ(values.size() * sizeof(float), expected.size());
     const absl::Status status = ExpandToFloat(tensor, absl::MakeSpan(values));
@@ -168,9 +169,9 @@ TEST(GgmlTypesTest, ExpandsTheDefaultModelBitEqualToTheGgufPackage) {
   ASSERT_EQ(golden["tensors"].size(), 4u);
   for (const nlohmann::json& entry : golden["tensors"]) {
     SCOPED_TRACE(entry["name"].get<std::string>());
-    auto tensor =
-        (*file)->FindTensor(entry["name"].get<std::string>(),
-                            entry["shape"].get<std::vector<int64_t>>());
+    auto tensor = (*file)->tensor_table().FindTensor(
+        entry["name"].get<std::string>(),
+        entry["shape"].get<std::vector<int64_t>>());
     ASSERT_TRUE(tensor.ok()) << tensor.status();
     EXPECT_EQ((*tensor)->type, TypeNamed(entry["type"]));
     std::vector<float> values(static_cast<size_t>((*tensor)->num_elements()));

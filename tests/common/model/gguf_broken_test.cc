@@ -343,7 +343,7 @@ void UseEverything(const GgufFile& file, absl::Span<const uint8_t> bytes) {
     (void)file.GetStringArray(key).status().ok();
     (void)file.GetIntArray(key).status().ok();
   }
-  for (const GgufTensor& tensor : file.tensors()) {
+  for (const FileTensor& tensor : file.tensor_table().tensors()) {
     ASSERT_GE(tensor.data.data(), bytes.data());
     ASSERT_LE(tensor.data.data() + tensor.data.size(),
               bytes.data() + bytes.size());
@@ -351,7 +351,7 @@ void UseEverything(const GgufFile& file, absl::Span<const uint8_t> bytes) {
     ASSERT_LE(static_cast<size_t>(tensor.num_elements()), 2 * bytes.size());
     std::vector<float> values(static_cast<size_t>(tensor.num_elements()));
     (void)ExpandToFloat(tensor, absl::MakeSpan(values)).ok();
-    EXPECT_TRUE(file.FindTensor(tensor.name, tensor.shape).ok());
+    EXPECT_TRUE(file.tensor_table().FindTensor(tensor.name, tensor.shape).ok());
   }
 }
 

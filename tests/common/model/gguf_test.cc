@@ -220,7 +220,7 @@ TEST(GgufFileTest, ReadsVersionTwoToo) {
   writer.version = 2;
   const Parsed parsed(writer);
   EXPECT_EQ(parsed->version(), 2u);
-  EXPECT_EQ(parsed->tensors().size(), 1u);
+  EXPECT_EQ(parsed->tensor_table().tensors().size(), 1u);
 }
 
 TEST(GgufFileTest, GivesTensorsInOrderWithTheirBytes) {
@@ -228,8 +228,8 @@ TEST(GgufFileTest, GivesTensorsInOrderWithTheirBytes) {
   writer.AddTensor("b", GgmlType::kQ8_0, {2, 64}, std::string(4 * 34, 'b'));
   writer.AddTensor("scalar", GgmlType::kF16, {}, "zz");
   const Parsed parsed(writer);
-  ASSERT_EQ(parsed->tensors().size(), 3u);
-  const GgufTensor& a = parsed->tensors()[0];
+  ASSERT_EQ(parsed->tensor_table().tensors().size(), 3u);
+  const FileTensor& a = parsed->tensor_table().tensors()[0];
   EXPECT_EQ(a.name, "a");
   EXPECT_EQ(a.type, GgmlType::kF32);
   EXPECT_THAT(a.shape, ElementsAre(2, 3));
@@ -237,20 +237,9 @@ TEST(GgufFileTest, GivesTensorsInOrderWithTheirBytes) {
   std::vector<float> values(6);
   ASSERT_TRUE(ExpandToFloat(a, absl::MakeSpan(values)).ok());
   EXPECT_THAT(values, ElementsAre(1, 2, 3, 4, 5, 6));
-  const GgufTensor& b = parsed->tensors()[1];
+  const FileTensor& b = parsed->tensor_table().tensors()[1];
   EXPECT_EQ(std::string(b.data.begin(), b.data.end()), std::string(136, 'b'));
-  EXPECT_EQ(parsed->tensors()[2].num_elements(), 1);
-}
-
-TEST(GgufFileTest, FindsTensorsByNameAndShape) {
-  const Parsed parsed(OneTensor());
-  EXPECT_EQ(*parsed->FindTensor("a", {2, 3}), &parsed->tensors()[0]);
-  ExpectError(parsed->FindTensor("a", {3, 2}),
-              "x.gguf: tensor a: has shape [2, 3], but the model needs [3, 2]");
-  const auto absent = parsed->FindTensor("c", {2, 3});
-  EXPECT_EQ(absent.status().code(), absl::StatusCode::kNotFound);
-  EXPECT_EQ(std::string(absent.status().message()),
-            "x.gguf: tensor c: is absent");
+  EXPECT_EQ(parsed->tensor_table().tensors()[2].num_elements(), 1);
 }
 
 TEST(GgufFileTest, HonoursTheDeclaredAlignment) {
@@ -262,8 +251,9 @@ TEST(GgufFileTest, HonoursTheDeclaredAlignment) {
     writer.AddTensor("b", GgmlType::kF32, {1}, PackFloats({2}));
     const Parsed parsed(writer);
     std::vector<float> value(1);
-    ASSERT_TRUE(
-        ExpandToFloat(parsed->tensors()[1], absl::MakeSpan(value)).ok());
+    ASSERT_TRUE(ExpandToFloat(parsed->tensor_table().tensors()[1],
+                              absl::MakeSpan(value))
+                    .ok());
     EXPECT_EQ(value[0], 2);
   }
 }
@@ -277,7 +267,9 @@ TEST(GgufFileTest, AllowsTensorsOutOfOrderAndGapsBetweenThem) {
   writer.tensors()[2].offset = 0;
   const Parsed parsed(writer);
   std::vector<float> value(1);
-  ASSERT_TRUE(ExpandToFloat(parsed->tensors()[0], absl::MakeSpan(value)).ok());
+  ASSERT_TRUE(
+      ExpandToFloat(parsed->tensor_table().tensors()[0], absl::MakeSpan(value))
+          .ok());
   EXPECT_EQ(value[0], 3);
 }
 
@@ -327,8 +319,9 @@ TEST_F(GgufFileOpenTest, SurvivesAFileThatOthersCutShort) {
   ASSERT_TRUE(file.ok()) << file.status();
   std::filesystem::resize_file(path, 0);
   std::vector<float> values(6);
-  ASSERT_TRUE(
-      ExpandToFloat((*file)->tensors()[0], absl::MakeSpan(values)).ok());
+  ASSERT_TRUE(ExpandToFloat((*file)->tensor_table().tensors()[0],
+                            absl::MakeSpan(values))
+                  .ok());
   EXPECT_THAT(values, ElementsAre(1, 2, 3, 4, 5, 6));
 }
 
@@ -337,12 +330,13 @@ TEST(GgufFileTest, ReadsTheTinyModel) {
   ASSERT_TRUE(file.ok()) << file.status();
   EXPECT_EQ(*(*file)->GetString("general.architecture"), "llama");
   EXPECT_EQ(*(*file)->GetInt("llama.block_count", 1, 100), 3);
-  EXPECT_EQ((*file)->tensors().size(), 2 + 3 * 9u);
-  for (const GgufTensor& tensor : (*file)->tensors()) {
+  EXPECT_EQ((*file)->tensor_table().tensors().size(), 2 + 3 * 9u);
+  for (const FileTensor& tensor : (*file)->tensor_table().tensors()) {
     std::vector<float> values(static_cast<size_t>(tensor.num_elements()));
     EXPECT_TRUE(ExpandToFloat(tensor, absl::MakeSpan(values)).ok());
   }
-  EXPECT_TRUE((*file)->FindTensor("token_embd.weight", {320, 64}).ok());
+  EXPECT_TRUE(
+      (*file)->tensor_table().FindTensor("token_embd.weight", {320, 64}).ok());
 }
 
 TEST(GgufFileTest, ReadsTheDefaultModel) {
@@ -357,13 +351,17 @@ TEST(GgufFileTest, ReadsTheDefaultModel) {
   EXPECT_FALSE(*file.GetBool("tokenizer.ggml.add_bos_token"));
   EXPECT_EQ(file.GetStringArray("tokenizer.ggml.tokens")->size(), 49152u);
   std::map<GgmlType, int> types;
-  for (const GgufTensor& tensor : file.tensors()) ++types[tensor.type];
-  EXPECT_EQ(file.tensors().size(), 272u);
+  for (const FileTensor& tensor : file.tensor_table().tensors())
+    ++types[tensor.type];
+  EXPECT_EQ(file.tensor_table().tensors().size(), 272u);
   EXPECT_EQ(types[GgmlType::kQ4_1], 210);
   EXPECT_EQ(types[GgmlType::kF32], 61);
   EXPECT_EQ(types[GgmlType::kQ8_0], 1);
-  EXPECT_TRUE(file.FindTensor("token_embd.weight", {49152, 576}).ok());
-  EXPECT_TRUE(file.FindTensor("blk.29.ffn_down.weight", {576, 1536}).ok());
+  EXPECT_TRUE(
+      file.tensor_table().FindTensor("token_embd.weight", {49152, 576}).ok());
+  EXPECT_TRUE(file.tensor_table()
+                  .FindTensor("blk.29.ffn_down.weight", {576, 1536})
+                  .ok());
 }
 
 }  // namespace

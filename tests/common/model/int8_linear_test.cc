@@ -18,6 +18,7 @@
 #include "common/base/sha256.h"
 #include "common/kernels/half.h"
 #include "common/kernels/packing.h"
+#include "common/model/file_tensor.h"
 #include "common/model/ggml_types.h"
 #include "tests/common/model/shape_file.h"
 #include "tests/testing/gguf_writer.h"
@@ -48,7 +49,7 @@ struct OwnedTensor {
   OwnedTensor& operator=(const OwnedTensor&) = delete;
 
   std::string data;
-  GgufTensor tensor;
+  FileTensor tensor;
 };
 
 class Int8LinearTest : public ::testing::Test {

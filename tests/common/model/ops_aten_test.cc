@@ -55,7 +55,7 @@ class AtenOpsTest : public ::testing::TestWithParam<bool> {
 
   // The operations' own form of a float32 matrix.
   std::unique_ptr<LinearWeight> Prepare(const at::Tensor& values) {
-    const GgufTensor tensor = {
+    const FileTensor tensor = {
         "matrix",
         GgmlType::kF32,
         {values.size(0), values.size(1)},

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "common/model/gguf.h"
+#include "common/model/ggml_types.h"
 
 namespace specwire {
 

@@ -5,6 +5,8 @@
 
 #include <limits>
 
+#include "common/model/gguf.h"
+
 namespace specwire {
 
 TinyFile::TinyFile() {
@@ -47,7 +49,7 @@ TinyFile::TinyFile() {
   }
   const auto types = file.GetIntArray("tokenizer.ggml.token_type").value();
   token_types.assign(types.begin(), types.end());
-  for (const GgufTensor& tensor : file.tensors()) {
+  for (const FileTensor& tensor : file.tensor_table().tensors()) {
     tensors[tensor.name] = {
         tensor.type,
         tensor.shape,

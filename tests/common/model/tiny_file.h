@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "common/model/gguf.h"
+#include "common/model/ggml_types.h"
 #include "tests/testing/gguf_writer.h"
 
 namespace specwire {
