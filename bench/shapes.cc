@@ -70,6 +70,8 @@ ModelConfig ConfigOf(const Shape& shape) {
   config.head_dim = shape.head_dim;
   config.rms_norm_eps = 1e-5f;
   config.rope_theta = 10000.0f;
+  config.attention_scale =
+      1.0f / std::sqrt(static_cast<float>(config.head_dim));
   config.max_position_embeddings = 8192;
   config.vocab_size = shape.vocab_size;
   return config;

@@ -191,7 +191,8 @@ class Engine {
   virtual int64_t progress() const { return 0; }
 };
 
-// Loads a model file (GGUF). Errors name the file and the field.
+// Loads a model: a GGUF file or a Hugging Face folder. Errors name the file and
+// the field.
 absl::StatusOr<std::unique_ptr<Engine>> LoadEngine(
     const std::string& path, const EngineOptions& options);
 

@@ -120,6 +120,15 @@ absl::Status ReadHeads(const Keys& keys, ModelConfig* config) {
                  2,
                  Limits::kMaxHeadDim,
                  config->hidden_size / config->num_heads));
+  SPECWIRE_RETURN_IF_ERROR(CheckSizes(
+      *config, [&](absl::string_view field, absl::string_view problem) {
+        return keys.Error(field == "hidden_size"         ? "embedding_length"
+                          : field == "intermediate_size" ? "feed_forward_length"
+                          : field == "num_key_value_heads"
+                              ? "attention.head_count_kv"
+                              : "attention.key_length",
+                          problem);
+      }));
   // Both must be the head's own size: a rotation of a part of the head, or
   // values of another size than keys, is another architecture.
   for (const char* key : {"attention.value_length", "rope.dimension_count"}) {
@@ -133,15 +142,7 @@ absl::Status ReadHeads(const Keys& keys, ModelConfig* config) {
               value, " differs from the head size ", config->head_dim));
     }
   }
-  return CheckSizes(
-      *config, [&](absl::string_view field, absl::string_view problem) {
-        return keys.Error(field == "hidden_size"         ? "embedding_length"
-                          : field == "intermediate_size" ? "feed_forward_length"
-                          : field == "num_key_value_heads"
-                              ? "attention.head_count_kv"
-                              : "attention.key_length",
-                          problem);
-      });
+  return absl::OkStatus();
 }
 
 // Llama 3's factors are a tensor of the file; here is what else there may be.

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <filesystem>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -24,10 +23,9 @@
 #include "common/model/engine.h"
 #include "common/model/engine_names.h"
 #include "common/model/float_control.h"
-#include "common/model/gguf.h"
-#include "common/model/gguf_tokenizer.h"
 #include "common/model/int8_attention.h"
 #include "common/model/kv_cache.h"
+#include "common/model/model_files.h"
 #include "common/model/ops_aten.h"
 #include "common/model/ops_int8.h"
 #include "common/model/thread_pool.h"
@@ -63,13 +61,13 @@ absl::Status CheckOptions(const EngineOptions& options) {
   return absl::OkStatus();
 }
 
-std::string ModelName(const GgufFile& file, const EngineOptions& options) {
+std::string ModelName(const ModelFiles& files, const EngineOptions& options) {
   if (!options.served_model_name.empty()) {
     return options.served_model_name;
   }
-  // Not general.name: what converters write there is often the name of a
+  // Not GGUF's general.name: what converters write there is often the name of a
   // training run.
-  return std::filesystem::path(file.path()).stem().string();
+  return files.name();
 }
 
 void AddTokenizer(const TokenizerModel& tokenizer, Sha256* digest) {
@@ -98,7 +96,7 @@ void AddModel(const ModelConfig& config,
               absl::Span<const float> rope_factors,
               const Ops& ops,
               Sha256* digest) {
-  digest->UpdateSized("specwire model 2");
+  digest->UpdateSized("specwire model 3");
   digest->UpdateSized(ops.name());
   digest->UpdateSized(ops.kv_type());
   digest->UpdateSized(ops.numerics_version());
@@ -116,12 +114,12 @@ void AddDraftModel(const DraftModelInfo& draft, Sha256* digest) {
 }
 
 absl::StatusOr<std::optional<DraftModelInfo>> ReadDraftModel(
-    const GgufFile& file, const EngineOptions& options) {
+    const ModelFiles& files, const EngineOptions& options) {
   SPECWIRE_ASSIGN_OR_RETURN(std::optional<DraftModelInfo> draft,
-                            ReadDraftModelInfo(file));
+                            files.ReadDraftModel());
   if (draft.has_value() && !options.allow_draft_model) {
     return absl::InvalidArgumentError(absl::StrCat(
-        file.path(),
+        files.path(),
         ": is a draft model",
         draft->target.empty() ? "" : " for ",
         draft->target,
@@ -236,10 +234,10 @@ absl::StatusOr<Capacity> ChooseCapacity(const ModelConfig& config,
 }
 
 // A tensor's error, with the file's name.
-absl::Status InFile(const absl::Status& status, const GgufFile& file) {
-  if (absl::StrContains(status.message(), file.path())) return status;
+absl::Status InFile(const absl::Status& status, const ModelFiles& files) {
+  if (absl::StrContains(status.message(), files.path())) return status;
   return absl::Status(status.code(),
-                      absl::StrCat(file.path(), ": ", status.message()));
+                      absl::StrCat(files.path(), ": ", status.message()));
 }
 
 void LogLoaded(const ModelInfo& info,
@@ -279,39 +277,39 @@ void LogLoaded(const ModelInfo& info,
                " tokens");
 }
 
-absl::StatusOr<std::unique_ptr<Engine>> Load(const GgufFile& file,
+absl::StatusOr<std::unique_ptr<Engine>> Load(const ModelFiles& files,
                                              const EngineOptions& options) {
   const absl::Time started = absl::Now();
   SPECWIRE_ASSIGN_OR_RETURN(const std::optional<DraftModelInfo> draft,
-                            ReadDraftModel(file, options));
+                            ReadDraftModel(files, options));
   TokenizerModel tokenizer;
   if (!draft.has_value()) {
-    SPECWIRE_ASSIGN_OR_RETURN(tokenizer, ReadTokenizerModel(file));
+    SPECWIRE_ASSIGN_OR_RETURN(tokenizer, files.ReadTokenizer());
   }
   SPECWIRE_ASSIGN_OR_RETURN(
       ModelConfig config,
-      ReadModelConfig(file,
-                      draft.has_value()
-                          ? draft->vocab_size
-                          : static_cast<int>(tokenizer.tokens.size()),
-                      options.num_layers));
+      files.ReadConfig(draft.has_value()
+                           ? draft->vocab_size
+                           : static_cast<int>(tokenizer.tokens.size()),
+                       options.num_layers));
   if (draft.has_value() && !draft->head_token_ids.empty()) {
     config.head_size = static_cast<int>(draft->head_token_ids.size());
   }
-  SPECWIRE_ASSIGN_OR_RETURN(const GgufWeights weights,
-                            GgufWeights::Create(&file, config));
+  SPECWIRE_ASSIGN_OR_RETURN(
+      const ModelWeights weights,
+      ModelWeights::Create(&files.tensor_table(), files.naming(), config));
   SPECWIRE_ASSIGN_OR_RETURN(const Backend backend,
                             ChooseBackend(config, options));
   SPECWIRE_ASSIGN_OR_RETURN(
       const Capacity capacity,
       ChooseCapacity(config, options, backend.kv_block_bytes));
   const auto rope_factors = weights.RopeFactors();
-  if (!rope_factors.ok()) return InFile(rope_factors.status(), file);
+  if (!rope_factors.ok()) return InFile(rope_factors.status(), files);
   std::unique_ptr<Ops> ops = CreateOps(
       backend, config, options, capacity.max_model_len, *rope_factors);
 
   ModelInfo info;
-  info.name = ModelName(file, options);
+  info.name = ModelName(files, options);
   info.architecture = config.architecture;
   info.engine = ops->name();
   info.vocab_size = config.vocab_size;
@@ -326,7 +324,7 @@ absl::StatusOr<std::unique_ptr<Engine>> Load(const GgufFile& file,
   if (draft.has_value()) AddDraftModel(*draft, &digest);
   auto transformer =
       Transformer::Create(config, weights, std::move(ops), &digest);
-  if (!transformer.ok()) return InFile(transformer.status(), file);
+  if (!transformer.ok()) return InFile(transformer.status(), files);
   info.model_digest = digest.FinishHex();
   LogLoaded(info, backend, options, capacity.num_blocks, started);
   return std::make_unique<TransformerEngine>(std::move(info),
@@ -341,13 +339,13 @@ absl::StatusOr<std::unique_ptr<Engine>> Load(const GgufFile& file,
 absl::StatusOr<std::unique_ptr<Engine>> LoadEngine(
     const std::string& path, const EngineOptions& options) {
   SPECWIRE_RETURN_IF_ERROR(CheckOptions(options));
-  SPECWIRE_ASSIGN_OR_RETURN(const std::unique_ptr<GgufFile> file,
-                            GgufFile::Open(path));
+  SPECWIRE_ASSIGN_OR_RETURN(const std::unique_ptr<ModelFiles> files,
+                            ModelFiles::Open(path));
   const auto load = [&]() -> absl::StatusOr<std::unique_ptr<Engine>> {
     // Weights are quantised here.
     SetFloatControl();
     const c10::InferenceMode inference;
-    return Load(*file, options);
+    return Load(*files, options);
   };
   auto engine = CatchingTorch(absl::StrCat("loading ", path), load);
   if (absl::IsNotFound(engine.status())) {

@@ -108,15 +108,10 @@ class ModelWeights {
                const ModelConfig& config)
       : tensors_(tensors), names_(NamesFor(naming, config)), config_(config) {}
 
-<<<<<<< HEAD
   // What a layer of the file has: each part and its shape.
   std::vector<std::pair<std::string, std::vector<int64_t>>> LayerParts() const;
   absl::StatusOr<const FileTensor*> FindVocabularyMatrix(
       const std::string& name) const;
-=======
-  absl::StatusOr<const FileTensor*> FindVocabularyMatrix(
-      absl::string_view name) const;
->>>>>>> 726f5f0 (One tensor type for all model files)
   // The file's own head, whole or trimmed.
   absl::StatusOr<const FileTensor*> FindHead() const;
   absl::Status CheckLayerTensors() const;
@@ -130,13 +125,8 @@ class ModelWeights {
   absl::Status ReadMatrices(int layer, LayerWeights* weights) const;
   // The first `num_rows` rows of a tensor.
   WeightMatrix FirstRows(const FileTensor* tensor, int num_rows) const;
-<<<<<<< HEAD
   // Appends all rows of a tensor to a matrix.
   absl::Status Append(const std::string& name,
-=======
-  // Appends all rows of a layer's tensor to a matrix.
-  absl::Status Append(absl::string_view name,
->>>>>>> 726f5f0 (One tensor type for all model files)
                       int64_t rows,
                       WeightMatrix* matrix) const;
   // The same for the rows of `num_heads` query or key heads.

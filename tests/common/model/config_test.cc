@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "common/model/config.h"
+#include "common/model/gguf_config.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ absl::StatusOr<ModelConfig> Read(const TinyFile& tiny, int num_layers = 0) {
   if (!file.ok()) {
     return file.status();
   }
-  return ReadModelConfig(
+  return ReadGgufConfig(
       **file, static_cast<int>(tiny.tokens.size()), num_layers);
 }
 
@@ -103,7 +103,8 @@ TEST(ModelConfigTest, RefusesNumbersOutOfRange) {
       {"llama.attention.value_length", 8},
       {"llama.rope.dimension_count", 8},
       {"llama.expert_count", 8},
-      {"llama.attention.sliding_window", 4096},
+      {"llama.attention.sliding_window", -1},
+      {"llama.attention.sliding_window", 1 << 21},
   };
   for (const auto& bad : cases) {
     TinyFile tiny;
@@ -137,6 +138,33 @@ TEST(ModelConfigTest, RefusesWhatTheForwardPassLacks) {
   tiny.strings["general.architecture"] = "mamba";
   EXPECT_THAT(std::string(Read(tiny).status().message()),
               HasSubstr("general.architecture: \"mamba\""));
+}
+
+TEST(ModelConfigTest, AWindowMakesAllLayersLocalUnlessAPatternSaysWhich) {
+  EXPECT_EQ(Read(TinyFile())->window(0), 0);
+  TinyFile tiny;
+  tiny.ints["llama.attention.sliding_window"] = 40;
+  auto config = Read(tiny);
+  ASSERT_TRUE(config.ok()) << config.status();
+  for (const int layer : {0, 1, 2}) EXPECT_EQ(config->window(layer), 40);
+  tiny.ints["llama.attention.sliding_window_pattern"] = 2;
+  config = Read(tiny);
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->window(0), 40);
+  EXPECT_EQ(config->window(1), 0);
+  EXPECT_EQ(config->window(2), 40);
+  // The rotations are the same unless the family says otherwise.
+  EXPECT_EQ(config->local_rope_theta, 0);
+}
+
+TEST(ModelConfigTest, LinearScalingDividesAllFrequencies) {
+  EXPECT_TRUE(RopeFactors(*Read(TinyFile())).empty());
+  TinyFile tiny;
+  tiny.strings["llama.rope.scaling.type"] = "linear";
+  EXPECT_THAT(std::string(Read(tiny).status().message()),
+              HasSubstr("llama.rope.scaling.factor"));
+  tiny.floats["llama.rope.scaling.factor"] = 4;
+  EXPECT_EQ(RopeFactors(*Read(tiny)), std::vector<float>(8, 4.0F));
 }
 
 TEST(ModelConfigTest, NamesAMissingKey) {

@@ -30,6 +30,7 @@ ModelConfig SmallConfig() {
   config.head_dim = 8;
   config.rms_norm_eps = 1e-5F;
   config.rope_theta = 10000;
+  config.attention_scale = 1 / std::sqrt(8.0F);
   return config;
 }
 
