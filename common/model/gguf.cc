@@ -266,6 +266,20 @@ absl::StatusOr<std::vector<int32_t>> GgufFile::GetIntArray(
   return numbers;
 }
 
+absl::StatusOr<std::vector<bool>> GgufFile::GetBoolArray(
+    absl::string_view key) const {
+  SPECWIRE_ASSIGN_OR_RETURN(const GgufValue* value, impl_->Find(key));
+  if (value->type != GgufValueType::kArray ||
+      value->element_type != GgufValueType::kBool) {
+    return Error(
+        key, absl::StrCat("is ", TypeText(*value), ", not an array of BOOL"));
+  }
+  std::vector<bool> flags;
+  flags.reserve(static_cast<size_t>(value->count));
+  for (const uint8_t flag : value->bytes) flags.push_back(flag != 0);
+  return flags;
+}
+
 const TensorTable& GgufFile::tensor_table() const {
   return impl_->header.tensors;
 }

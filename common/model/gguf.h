@@ -58,6 +58,7 @@ class GgufFile {
   absl::StatusOr<std::vector<absl::string_view>> GetStringArray(
       absl::string_view key) const;
   absl::StatusOr<std::vector<int32_t>> GetIntArray(absl::string_view key) const;
+  absl::StatusOr<std::vector<bool>> GetBoolArray(absl::string_view key) const;
 
   // All tensors.
   const TensorTable& tensor_table() const;

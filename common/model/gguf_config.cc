@@ -168,21 +168,44 @@ absl::Status ReadRope(const GgufFile& file,
   return absl::OkStatus();
 }
 
-absl::Status ReadWindow(const Keys& keys, ModelConfig* config) {
+// One flag for each layer, or a number: every so many layers one sees
+// everything; 1 or less: none does.
+absl::Status ReadLocalLayers(const GgufFile& file,
+                             const Keys& keys,
+                             ModelConfig* config) {
+  constexpr char kKey[] = "attention.sliding_window_pattern";
+  const auto flags = file.GetBoolArray(keys.Name(kKey));
+  if (flags.ok()) {
+    if (flags->size() != static_cast<size_t>(config->num_layers_in_file)) {
+      return keys.Error(kKey,
+                        absl::StrCat("has ",
+                                     flags->size(),
+                                     " elements for ",
+                                     config->num_layers_in_file,
+                                     " layers"));
+    }
+    config->local_layers = *flags;
+    return absl::OkStatus();
+  }
+  const bool gemma = config->architecture == "gemma3";
+  SPECWIRE_ASSIGN_OR_RETURN(
+      const int pattern,
+      keys.IntOr(kKey, 0, Limits::kMaxLayers, gemma ? kGemma3Pattern : 1));
+  for (int layer = 1; layer <= config->num_layers_in_file; ++layer) {
+    config->local_layers.push_back(pattern <= 1 || layer % pattern != 0);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadWindow(const GgufFile& file,
+                        const Keys& keys,
+                        ModelConfig* config) {
   SPECWIRE_ASSIGN_OR_RETURN(
       config->sliding_window,
       keys.IntOr("attention.sliding_window", 0, Limits::kMaxContext, 0));
   if (config->sliding_window == 0) return absl::OkStatus();
   const bool gemma = config->architecture == "gemma3";
-  // 1: all layers are local.
-  SPECWIRE_ASSIGN_OR_RETURN(const int pattern,
-                            keys.IntOr("attention.sliding_window_pattern",
-                                       1,
-                                       Limits::kMaxLayers,
-                                       gemma ? kGemma3Pattern : 1));
-  for (int layer = 1; layer <= config->num_layers_in_file; ++layer) {
-    config->local_layers.push_back(pattern == 1 || layer % pattern != 0);
-  }
+  SPECWIRE_RETURN_IF_ERROR(ReadLocalLayers(file, keys, config));
   SPECWIRE_ASSIGN_OR_RETURN(
       config->local_rope_theta,
       keys.FloatOr(
@@ -191,16 +214,25 @@ absl::Status ReadWindow(const Keys& keys, ModelConfig* config) {
 }
 
 // What the architecture's name says.
-void SetFamily(ModelConfig* config) {
+absl::Status SetFamily(const Keys& keys, ModelConfig* config) {
   const bool gemma = config->architecture == "gemma3";
   config->qkv_bias = config->architecture == "qwen2";
   config->qk_norm = gemma || config->architecture == "qwen3";
-  config->attention_scale =
-      1.0F / std::sqrt(static_cast<float>(config->head_dim));
-  if (!gemma) return;
+  // The 27-billion model's queries are scaled as if heads were narrower.
+  const bool largest_gemma = gemma && config->num_layers_in_file == 62;
+  const int scaled_by = largest_gemma ? config->hidden_size / config->num_heads
+                                      : config->head_dim;
+  SPECWIRE_ASSIGN_OR_RETURN(
+      config->attention_scale,
+      keys.FloatOr("attention.scale",
+                   1e-6,
+                   1e6,
+                   1.0F / std::sqrt(static_cast<float>(scaled_by))));
+  if (!gemma) return absl::OkStatus();
   config->post_norms = true;
   config->activation = Activation::kGeluTanh;
   config->embedding_scale = std::sqrt(static_cast<float>(config->hidden_size));
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -228,8 +260,8 @@ absl::StatusOr<ModelConfig> ReadGgufConfig(const GgufFile& file,
   SPECWIRE_RETURN_IF_ERROR(ReadSizes(keys, &config));
   SPECWIRE_RETURN_IF_ERROR(ReadHeads(keys, &config));
   SPECWIRE_RETURN_IF_ERROR(ReadRope(file, keys, &config));
-  SPECWIRE_RETURN_IF_ERROR(ReadWindow(keys, &config));
-  SetFamily(&config);
+  SPECWIRE_RETURN_IF_ERROR(ReadWindow(file, keys, &config));
+  SPECWIRE_RETURN_IF_ERROR(SetFamily(keys, &config));
   SPECWIRE_ASSIGN_OR_RETURN(
       config.rms_norm_eps,
       keys.Float("attention.layer_norm_rms_epsilon", 1e-12, 1e-1));
