@@ -32,6 +32,12 @@ uint16_t LoadU16(const uint8_t* bytes) {
   return value;
 }
 
+uint32_t LoadU32(const uint8_t* bytes) {
+  uint32_t value;
+  std::memcpy(&value, bytes, sizeof(value));
+  return value;
+}
+
 // In these BlockExpanders products and sums are rounded one by one (the file is
 // compiled without contraction), as the reference does.
 
@@ -71,10 +77,92 @@ bool ExpandQ4_1(const uint8_t* block, float* out) {
   return std::isfinite(d) && std::isfinite(m);
 }
 
+// Value i of a block of 32 with 5 bits each, without its offset.
+float FiveBits(uint32_t high, const uint8_t* nibbles, int i) {
+  const int low = i < 16 ? nibbles[i] & 15 : nibbles[i - 16] >> 4;
+  return static_cast<float>(low | static_cast<int>(high >> i & 1) << 4);
+}
+
+bool ExpandQ5_0(const uint8_t* block, float* out) {
+  const float d = HalfToFloat(LoadU16(block));
+  const uint32_t high = LoadU32(block + 2);
+  for (int i = 0; i < 32; ++i) {
+    out[i] = d * (FiveBits(high, block + 6, i) - 16);
+  }
+  return std::isfinite(d);
+}
+
+bool ExpandQ5_1(const uint8_t* block, float* out) {
+  const float d = HalfToFloat(LoadU16(block));
+  const float m = HalfToFloat(LoadU16(block + 2));
+  const uint32_t high = LoadU32(block + 4);
+  for (int i = 0; i < 32; ++i) {
+    out[i] = d * FiveBits(high, block + 8, i) + m;
+  }
+  return std::isfinite(d) && std::isfinite(m);
+}
+
 bool ExpandQ8_0(const uint8_t* block, float* out) {
   const float d = HalfToFloat(LoadU16(block));
   for (int i = 0; i < 32; ++i) {
     out[i] = d * static_cast<float>(static_cast<int8_t>(block[2 + i]));
+  }
+  return std::isfinite(d);
+}
+
+// The scale and the minimum of one group of a Q4_K or Q5_K block, 6 bits each.
+struct GroupScale {
+  int scale;
+  int minimum;
+};
+
+GroupScale GroupScaleOf(const uint8_t* scales, int group) {
+  if (group < 4) return {scales[group] & 63, scales[group + 4] & 63};
+  const int low = scales[group + 4];
+  return {(low & 15) | scales[group - 4] >> 6 << 4,
+          low >> 4 | scales[group] >> 6 << 4};
+}
+
+// Q4_K and Q5_K, the latter with `high`, the former with null.
+bool ExpandScaledGroups(const uint8_t* block,
+                        const uint8_t* high,
+                        const uint8_t* nibbles,
+                        float* out) {
+  const float d = HalfToFloat(LoadU16(block));
+  const float m = HalfToFloat(LoadU16(block + 2));
+  for (int group = 0; group < 8; ++group) {
+    const GroupScale scales = GroupScaleOf(block + 4, group);
+    const float scale = d * static_cast<float>(scales.scale);
+    const float minimum = m * static_cast<float>(scales.minimum);
+    const uint8_t* const bytes = nibbles + group / 2 * 32;
+    for (int i = 0; i < 32; ++i) {
+      int q = group % 2 == 0 ? bytes[i] & 15 : bytes[i] >> 4;
+      if (high != nullptr) q |= (high[i] >> group & 1) << 4;
+      *out++ = scale * static_cast<float>(q) - minimum;
+    }
+  }
+  return std::isfinite(d) && std::isfinite(m);
+}
+
+bool ExpandQ4_K(const uint8_t* block, float* out) {
+  return ExpandScaledGroups(block, nullptr, block + 16, out);
+}
+
+bool ExpandQ5_K(const uint8_t* block, float* out) {
+  return ExpandScaledGroups(block, block + 16, block + 48, out);
+}
+
+bool ExpandQ6_K(const uint8_t* block, float* out) {
+  const float d = HalfToFloat(LoadU16(block + 208));
+  for (int i = 0; i < 256; ++i) {
+    const int half = i / 128;  // of the block
+    const int part = i % 128;  // of the half
+    const uint8_t low = block[half * 64 + part % 64];
+    const uint8_t high = block[128 + half * 32 + part % 32];
+    const int q =
+        (part < 64 ? low & 15 : low >> 4) | (high >> part / 32 * 2 & 3) << 4;
+    const auto scale = static_cast<int8_t>(block[192 + i / 16]);
+    out[i] = d * static_cast<float>(scale) * static_cast<float>(q - 32);
   }
   return std::isfinite(d);
 }
@@ -91,8 +179,18 @@ BlockExpander BlockExpanderOf(GgmlType type) {
       return ExpandQ4_0;
     case GgmlType::kQ4_1:
       return ExpandQ4_1;
+    case GgmlType::kQ5_0:
+      return ExpandQ5_0;
+    case GgmlType::kQ5_1:
+      return ExpandQ5_1;
     case GgmlType::kQ8_0:
       return ExpandQ8_0;
+    case GgmlType::kQ4_K:
+      return ExpandQ4_K;
+    case GgmlType::kQ5_K:
+      return ExpandQ5_K;
+    case GgmlType::kQ6_K:
+      return ExpandQ6_K;
     case GgmlType::kBF16:
       return ExpandBF16;
   }
@@ -105,7 +203,12 @@ const GgmlTypeInfo& InfoOf(GgmlType type) {
   static constexpr GgmlTypeInfo kBF16 = {"BF16", 1, 2};
   static constexpr GgmlTypeInfo kQ4_0 = {"Q4_0", 32, 18};
   static constexpr GgmlTypeInfo kQ4_1 = {"Q4_1", 32, 20};
+  static constexpr GgmlTypeInfo kQ5_0 = {"Q5_0", 32, 22};
+  static constexpr GgmlTypeInfo kQ5_1 = {"Q5_1", 32, 24};
   static constexpr GgmlTypeInfo kQ8_0 = {"Q8_0", 32, 34};
+  static constexpr GgmlTypeInfo kQ4_K = {"Q4_K", 256, 144};
+  static constexpr GgmlTypeInfo kQ5_K = {"Q5_K", 256, 176};
+  static constexpr GgmlTypeInfo kQ6_K = {"Q6_K", 256, 210};
   switch (type) {
     case GgmlType::kF16:
       return kF16;
@@ -115,8 +218,18 @@ const GgmlTypeInfo& InfoOf(GgmlType type) {
       return kQ4_0;
     case GgmlType::kQ4_1:
       return kQ4_1;
+    case GgmlType::kQ5_0:
+      return kQ5_0;
+    case GgmlType::kQ5_1:
+      return kQ5_1;
     case GgmlType::kQ8_0:
       return kQ8_0;
+    case GgmlType::kQ4_K:
+      return kQ4_K;
+    case GgmlType::kQ5_K:
+      return kQ5_K;
+    case GgmlType::kQ6_K:
+      return kQ6_K;
     case GgmlType::kF32:
       break;
   }

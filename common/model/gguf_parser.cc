@@ -258,7 +258,7 @@ absl::StatusOr<uint64_t> ReadShapeAndType(Cursor& cursor,
                  absl::StrCat("type ",
                               GgmlTypeName(type),
                               " is not supported; use F32, F16, BF16, Q4_0, "
-                              "Q4_1 or Q8_0"));
+                              "Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K or Q6_K"));
   }
   tensor.type = *known;
   const GgmlTypeInfo& info = InfoOf(*known);

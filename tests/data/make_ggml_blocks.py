@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Makes ggml_blocks.json: tensor blocks and the floats that the `gguf` package
-(0.19.0) expands them to, and digests of some expanded tensors of the default
-model.
+(0.19.0) expands them to (of blocks of 256 the digests of the floats), and
+digests of some expanded tensors of the default model.
 
     pip install gguf==0.19.0
     python3 make_ggml_blocks.py ../../models/SmolLM2-135M-Instruct.Q4_1.gguf
@@ -16,7 +16,9 @@ import sys
 import gguf
 import numpy as np
 
-TYPES = ["F16", "BF16", "Q4_0", "Q4_1", "Q8_0"]
+TYPES = ["F16", "BF16", "Q4_0", "Q4_1", "Q8_0", "Q5_0", "Q5_1", "Q4_K", "Q5_K",
+         "Q6_K"]
+WITH_MINIMUM = ["Q4_1", "Q5_1", "Q4_K", "Q5_K"]
 TENSORS = ["token_embd.weight", "blk.0.attn_q.weight", "blk.29.ffn_down.weight",
            "output_norm.weight"]
 # Half-precision scales: zeros, the least and largest subnormals, the least
@@ -28,6 +30,10 @@ BLOCKS = len(SCALES)
 
 def half(bits):
     return np.array([bits], dtype=np.uint16).view(np.uint8)
+
+
+def digest(values):
+    return hashlib.sha256(values.astype("<f4").tobytes()).hexdigest()
 
 
 def blocks_of(name, random):
@@ -42,13 +48,19 @@ def blocks_of(name, random):
                 for exponent in (0, 1, 2, 100, 126, 127, 128, 200, 253, 254)
                 for sign in (0, 1) for mantissa in (0, 1, 0x55, 0x7f)]
         return np.array(bits, dtype=np.uint16).view(np.uint8)
-    payload = 32 if name == "Q8_0" else 16
+    kind = gguf.GGMLQuantizationType[name]
+    payload = gguf.GGML_QUANT_SIZES[kind][1] - 2 - 2 * (name in WITH_MINIMUM)
     rows = []
     for i, scale in enumerate(SCALES):
         parts = [half(scale)]
-        if name == "Q4_1":
+        if name in WITH_MINIMUM:
             parts.append(half(SCALES[(5 * i + 3) % BLOCKS]))
-        parts.append(random.integers(0, 256, payload).astype(np.uint8))
+        bits = random.integers(0, 256, payload).astype(np.uint8)
+        if name[1] in "56" or name[3] == "K":
+            # The largest, the least and the most negative of every part.
+            bits[:] = {13: 0xff, 14: 0x00, 15: 0x80}.get(i, bits)
+        # A Q6_K block's scale comes last.
+        parts.insert(0 if name == "Q6_K" else len(parts), bits)
         rows.append(np.concatenate(parts))
     return np.concatenate(rows)
 
@@ -59,10 +71,12 @@ def main():
     for name in TYPES:
         data = blocks_of(name, random)
         values = gguf.dequantize(data, gguf.GGMLQuantizationType[name])
-        golden["blocks"].append({
-            "type": name,
-            "data": data.tobytes().hex(),
-            "values": values.astype("<f4").tobytes().hex()})
+        entry = {"type": name, "data": data.tobytes().hex()}
+        if name[3:] == "K":
+            entry["sha256"] = [digest(block) for block in values.reshape(-1, 256)]
+        else:
+            entry["values"] = values.astype("<f4").tobytes().hex()
+        golden["blocks"].append(entry)
     reader = gguf.GGUFReader(sys.argv[1])
     for tensor in reader.tensors:
         if tensor.name in TENSORS:
@@ -71,8 +85,7 @@ def main():
                 "name": tensor.name,
                 "type": tensor.tensor_type.name,
                 "shape": [int(d) for d in reversed(tensor.shape)],
-                "sha256": hashlib.sha256(
-                    values.astype("<f4").tobytes()).hexdigest()})
+                "sha256": digest(values)})
     path = pathlib.Path(__file__).with_name("ggml_blocks.json")
     path.write_text(json.dumps(golden, indent=1) + "\n")
 

@@ -224,9 +224,9 @@ const BrokenCase kTensorCases[] = {
     {"NameEscapedInErrors",
      [](GgufWriter& w) {
        w.tensors()[1].name = "a\nb";
-       w.tensors()[1].type = 12;
+       w.tensors()[1].type = 10;
      },
-     "tensor a\\nb: type Q4_K is not supported"},
+     "tensor a\\nb: type Q2_K is not supported"},
     {"RankFive",
      [](GgufWriter& w) {
        w.tensors()[0].dimensions = {2, 2, 1, 1, 1};
@@ -269,9 +269,15 @@ const BrokenCase kTensorCases[] = {
     {"QuantisedScalar",
      [](GgufWriter& w) { w.tensors()[3].dimensions = {}; },
      "tensor q4_0: rows of 1 values are not whole Q4_0 blocks of 32"},
+    {"RowsNotWholeSuperBlocks",
+     [](GgufWriter& w) {
+       w.tensors()[5].type = 14;
+       w.tensors()[5].dimensions = {128, 2};
+     },
+     "tensor q8_0: rows of 128 values are not whole Q6_K blocks of 256"},
     {"TypeNotSupported",
-     [](GgufWriter& w) { w.tensors()[3].type = 12; },
-     "tensor q4_0: type Q4_K is not supported; use F32"},
+     [](GgufWriter& w) { w.tensors()[3].type = 10; },
+     "tensor q4_0: type Q2_K is not supported; use F32"},
     {"TypeUnknown",
      [](GgufWriter& w) { w.tensors()[3].type = 0x80000001; },
      "tensor q4_0: type unknown (2147483649) is not supported"},

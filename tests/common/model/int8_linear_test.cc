@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "common/base/round_up.h"
 #include "common/base/sha256.h"
 #include "common/kernels/half.h"
 #include "common/kernels/packing.h"
@@ -33,7 +34,12 @@ constexpr GgmlType kAllTypes[] = {GgmlType::kF32,
                                   GgmlType::kBF16,
                                   GgmlType::kQ8_0,
                                   GgmlType::kQ4_0,
-                                  GgmlType::kQ4_1};
+                                  GgmlType::kQ4_1,
+                                  GgmlType::kQ5_0,
+                                  GgmlType::kQ5_1,
+                                  GgmlType::kQ4_K,
+                                  GgmlType::kQ5_K,
+                                  GgmlType::kQ6_K};
 
 // A tensor with the bytes that it points to.
 struct OwnedTensor {
@@ -129,13 +135,14 @@ TEST_F(Int8LinearTest, PacksEveryTypeOfTheFile) {
   for (const GgmlType type : kAllTypes) {
     SCOPED_TRACE(InfoOf(type).name);
     for (const int64_t rows : {1, 16, 37}) {
-      const auto tensor = Random(type, rows, 96);
+      const int64_t columns = RoundUp(int64_t{96}, InfoOf(type).block_size);
+      const auto tensor = Random(type, rows, columns);
       const WeightMatrix matrix = MatrixOf(*tensor);
       const auto linear = Create(matrix);
       ASSERT_TRUE(linear.ok()) << linear.status();
       const PackedMatrix& packed = (*linear)->packed();
       EXPECT_EQ(packed.outputs, rows);
-      EXPECT_EQ(packed.groups, 3);
+      EXPECT_EQ(packed.groups, columns / 32);
       EXPECT_EQ((*linear)->num_blocks(), (rows + 15) / 16);
       EXPECT_EQ(reinterpret_cast<uintptr_t>(packed.weights) % 64, 0u);
       EXPECT_EQ(reinterpret_cast<uintptr_t>(packed.scales) % 64, 0u);
@@ -146,7 +153,7 @@ TEST_F(Int8LinearTest, PacksEveryTypeOfTheFile) {
       // 4-bit blocks are kept, so their values are those of the file.
       EXPECT_EQ(packed.form, WeightForm::kInt4);
       for (int64_t row = 0; row < rows; ++row) {
-        ASSERT_EQ(Expanded(**linear, row, 96), Expanded(matrix, row));
+        ASSERT_EQ(Expanded(**linear, row, columns), Expanded(matrix, row));
       }
     }
   }
@@ -169,9 +176,9 @@ TEST_F(Int8LinearTest, FillsTheLastGroupUpWithZeros) {
 // Merged matrices: a row keeps its own values, in the order of the matrix.
 TEST_F(Int8LinearTest, RowsOfSeveralTensorsAndTypes) {
   std::vector<std::unique_ptr<OwnedTensor>> tensors;
-  WeightMatrix matrix(64);
+  WeightMatrix matrix(256);
   for (const GgmlType type : kAllTypes) {
-    tensors.push_back(Random(type, 7, 64));
+    tensors.push_back(Random(type, 7, 256));
     for (const int64_t row : {3, 0, 6}) {
       matrix.Append(&tensors.back()->tensor, row);
     }
@@ -182,14 +189,14 @@ TEST_F(Int8LinearTest, RowsOfSeveralTensorsAndTypes) {
 
   // Only one type of 4-bit block in all rows is kept.
   for (const size_t last : {4, 5}) {
-    WeightMatrix blocks(64);
+    WeightMatrix blocks(256);
     blocks.Append(&tensors[4]->tensor, 1);
     blocks.Append(&tensors[last]->tensor, 2);
     linear = Create(blocks);
     ASSERT_TRUE(linear.ok()) << linear.status();
     if (last == 4) {
       EXPECT_EQ((*linear)->packed().form, WeightForm::kInt4);
-      EXPECT_EQ(Expanded(**linear, 1, 64), Expanded(blocks, 1));
+      EXPECT_EQ(Expanded(**linear, 1, 256), Expanded(blocks, 1));
     } else {
       ExpectQuantized(**linear, blocks);
     }
@@ -216,13 +223,16 @@ TEST_F(Int8LinearTest, LargeQ40ScalesBecomeInt8) {
 TEST_F(Int8LinearTest, RefusesWhatIsNotFinite) {
   for (const GgmlType type : kAllTypes) {
     SCOPED_TRACE(InfoOf(type).name);
-    auto tensor = Random(type, 4, 32);
+    auto tensor =
+        Random(type, 4, RoundUp(int64_t{32}, InfoOf(type).block_size));
     const std::string infinite =
         type == GgmlType::kF32    ? LittleEndian(0x7f800000u, 4)
         : type == GgmlType::kBF16 ? LittleEndian(0x7f80u, 2)
                                   : LittleEndian(0x7c00u, 2);
     // The first value or scale of row 2.
-    tensor->data.replace(tensor->data.size() / 2, infinite.size(), infinite);
+    const size_t place = type == GgmlType::kQ6_K ? 208 : 0;
+    tensor->data.replace(
+        tensor->data.size() / 2 + place, infinite.size(), infinite);
     const auto linear = Create(MatrixOf(*tensor));
     EXPECT_EQ(linear.status().code(), absl::StatusCode::kInvalidArgument);
     EXPECT_THAT(std::string(linear.status().message()), HasSubstr("weights"));
@@ -235,16 +245,17 @@ TEST_F(Int8LinearTest, TheDigestIsThatOfTheWeights) {
   std::map<std::string, std::string> types_by_digest;
   for (const GgmlType type : kAllTypes) {
     SCOPED_TRACE(InfoOf(type).name);
-    auto tensor = Random(type, 20, 64);
+    const int64_t columns = RoundUp(int64_t{64}, InfoOf(type).block_size);
+    auto tensor = Random(type, 20, columns);
     ASSERT_TRUE(Create(MatrixOf(*tensor)).ok());
     const std::string before = digest_;
     EXPECT_TRUE(types_by_digest.emplace(before, InfoOf(type).name).second);
     ASSERT_TRUE(Create(MatrixOf(*tensor)).ok());
     EXPECT_EQ(digest_, before);
     // The order of rows counts.
-    WeightMatrix swapped(64);
+    WeightMatrix swapped(columns);
     for (const int64_t row : {1, 0}) swapped.Append(&tensor->tensor, row);
-    WeightMatrix straight(64);
+    WeightMatrix straight(columns);
     for (const int64_t row : {0, 1}) straight.Append(&tensor->tensor, row);
     ASSERT_TRUE(Create(swapped).ok());
     const std::string of_swapped = digest_;

@@ -23,6 +23,11 @@ constexpr GgmlType kBF16 = GgmlType::kBF16;
 constexpr GgmlType kQ8_0 = GgmlType::kQ8_0;
 constexpr GgmlType kQ4_0 = GgmlType::kQ4_0;
 constexpr GgmlType kQ4_1 = GgmlType::kQ4_1;
+constexpr GgmlType kQ5_0 = GgmlType::kQ5_0;
+constexpr GgmlType kQ5_1 = GgmlType::kQ5_1;
+constexpr GgmlType kQ4_K = GgmlType::kQ4_K;
+constexpr GgmlType kQ5_K = GgmlType::kQ5_K;
+constexpr GgmlType kQ6_K = GgmlType::kQ6_K;
 
 std::vector<ModelShape> Shapes() {
   return {
@@ -136,6 +141,29 @@ std::vector<ModelShape> Shapes() {
        .head_dim = 34,
        .ffn = 264,
        .types = {kBF16}},
+      {.name = "five_bit_blocks",
+       .hidden = 96,
+       .heads = 3,
+       .kv_heads = 1,
+       .head_dim = 32,
+       .ffn = 128,
+       .types = {kQ5_1, kQ5_0}},
+      // The usual mixture: most of it Q4_K, the rest in more bits.
+      {.name = "super_blocks",
+       .hidden = 256,
+       .heads = 4,
+       .kv_heads = 2,
+       .head_dim = 64,
+       .ffn = 512,
+       .types = {kQ6_K, kQ4_K, kQ4_K, kQ6_K, kQ4_K, kQ4_K, kQ5_K, kQ6_K}},
+      {.name = "super_blocks_beside_small_ones",
+       .hidden = 256,
+       .heads = 5,
+       .kv_heads = 5,
+       .head_dim = 32,
+       .ffn = 288,
+       .untied = true,
+       .types = {kQ5_K, kQ4_K, kQ5_0, kQ6_K, kQ5_1}},
   };
 }
 

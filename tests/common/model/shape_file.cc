@@ -18,6 +18,54 @@ std::string HalfBytes(float value) {
   return LittleEndian(FloatToHalf(value), 2);
 }
 
+// What deviates by 1 from the mean of numbers from 0 to 2^bits - 1, all alike
+// likely.
+float UnitStep(int bits) {
+  const float count = static_cast<float>(1 << bits);
+  return std::sqrt(12 / (count * count - 1));
+}
+
+std::string RandomBytes(int count, std::mt19937& random) {
+  std::string bytes;
+  for (int i = 0; i < count; ++i) {
+    bytes.push_back(static_cast<char>(random() & 0xff));
+  }
+  return bytes;
+}
+
+// The 12 bytes of scales of a Q4_K or Q5_K block whose groups have the same
+// number, from 32 to 63, as scale and as minimum.
+std::string GroupScales(std::mt19937& random) {
+  int scales[8];
+  for (int& scale : scales) scale = 32 + static_cast<int>(random() % 32);
+  std::string bytes(12, '\0');
+  for (size_t i = 0; i < 4; ++i) {
+    const int high = scales[i + 4] >> 4 << 6;
+    bytes[i] = bytes[i + 4] = static_cast<char>(scales[i] | high);
+    bytes[i + 8] = static_cast<char>((scales[i + 4] & 15) * 17);
+  }
+  return bytes;
+}
+
+// A block of 256 in a K type.
+std::string RandomSuperBlock(GgmlType type,
+                             float deviation,
+                             std::mt19937& random) {
+  if (type == GgmlType::kQ6_K) {
+    std::string block = RandomBytes(128 + 64, random);
+    for (int group = 0; group < 16; ++group) {
+      // Of either sign, 96 on average.
+      const int scale = 64 + static_cast<int>(random() % 64);
+      block.push_back(static_cast<char>(random() % 2 == 0 ? scale : -scale));
+    }
+    return block + HalfBytes(deviation * UnitStep(6) / 96);
+  }
+  const bool five = type == GgmlType::kQ5_K;
+  const float scale = deviation * UnitStep(five ? 5 : 4) / 48;
+  return HalfBytes(scale) + HalfBytes((five ? 15.5f : 7.5f) * scale) +
+         GroupScales(random) + RandomBytes(five ? 160 : 128, random);
+}
+
 // A block of 32 in a quantised type.
 std::string RandomBlock(GgmlType type, float deviation, std::mt19937& random) {
   std::normal_distribution<float> normal(0, deviation);
@@ -35,14 +83,12 @@ std::string RandomBlock(GgmlType type, float deviation, std::mt19937& random) {
     }
     return block;
   }
-  // Nibbles from 0 to 15, all alike likely, deviate by 4.6 from 7.5.
-  const float scale = deviation / 4.6f;
+  const bool five = type == GgmlType::kQ5_0 || type == GgmlType::kQ5_1;
+  const float scale = deviation * UnitStep(five ? 5 : 4);
   block = HalfBytes(scale);
   if (type == GgmlType::kQ4_1) block += HalfBytes(-7.5f * scale);
-  for (int i = 0; i < 16; ++i) {
-    block.push_back(static_cast<char>(random() & 0xff));
-  }
-  return block;
+  if (type == GgmlType::kQ5_1) block += HalfBytes(-15.5f * scale);
+  return block + RandomBytes(five ? 4 + 16 : 16, random);
 }
 
 // Builds the tensors of a file.
@@ -119,6 +165,10 @@ std::string RandomBlocks(GgmlType type,
   std::string data;
   const GgmlTypeInfo& info = InfoOf(type);
   for (int64_t i = 0; i < count; i += info.block_size) {
+    if (info.block_size == 256) {
+      data += RandomSuperBlock(type, deviation, random);
+      continue;
+    }
     if (info.block_size > 1) {
       data += RandomBlock(type, deviation, random);
       continue;

@@ -24,8 +24,8 @@ struct ModelShape {
   bool untied = false;
   bool rope_factors = false;
   // Types of the matrices in turn, from the embedding on, so that matrices that
-  // the forward pass merges differ too. A type in blocks of 32 is F16 instead
-  // where the columns are no multiple of 32.
+  // the forward pass merges differ too. A type in blocks is F16 instead
+  // where the columns are not whole blocks.
   std::vector<GgmlType> types = {GgmlType::kF32};
   int layers = 2;
   // Longest sequence.
