@@ -48,7 +48,7 @@ class FamiliesTest : public ::testing::TestWithParam<const char*> {
         ::testing::TempDir(), "specwire_family_", GetParam(), ".gguf");
     const auto folder = ModelFiles::Open(Folder());
     EXPECT_TRUE(folder.ok()) << folder.status();
-    if (folder.ok()) EXPECT_TRUE(WriteBytes(path, GgufCopy(**folder)));
+    EXPECT_TRUE(folder.ok() && WriteBytes(path, GgufCopy(**folder)));
     return path;
   }
 
