@@ -44,6 +44,11 @@ absl::Status ExpandRows(const FileTensor& tensor,
                         int64_t num_rows,
                         absl::Span<float> out);
 
+// The most tensors that model files of `num_bytes` may declare: what is kept of
+// a tensor takes hundreds of bytes, and shall not be much beside the files.
+// Real models have thousands of times more bytes than this asks for.
+constexpr size_t MaxTensors(size_t num_bytes) { return 64 + num_bytes / 2048; }
+
 // The tensors of a model file by name, in the file's order.
 //
 // Thread safety: const methods from any thread.
