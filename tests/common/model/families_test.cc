@@ -107,18 +107,22 @@ TEST_P(FamiliesTest, LogitsAreThoseOfTransformers) {
   EXPECT_GE(compared, 280);
 }
 
+// Token by token through the cache. Behind a near-tie theirs is gone on with.
 TEST_P(FamiliesTest, GreedyTextIsThatOfTransformers) {
   const auto engine = Load({}, Folder());
   const Tokens want = golden_["greedy"].get<Tokens>();
-  const Tokens got = Greedy(*engine, want.size());
+  Tokens next = golden_["greedy_prompt"].get<Tokens>();
+  const auto kv = engine->NewSequence();
+  int compared = 0;
   for (size_t i = 0; i < want.size(); ++i) {
-    // From a near-tie on, both texts are right.
-    if (golden_["greedy_margins"][i].get<double>() < 2 * kBound) {
-      EXPECT_GT(i, 10u);
-      break;
+    const auto rows = Compute(*engine, kv.get(), next);
+    if (golden_["greedy_margins"][i].get<double>() > 2 * kBound) {
+      ASSERT_EQ(PlainArgMax(rows.back()), want[i]) << "token " << i;
+      ++compared;
     }
-    ASSERT_EQ(got[i], want[i]) << "token " << i;
+    next = {want[i]};
   }
+  EXPECT_GE(compared, 40);
 }
 
 // A dozen roundings of 0.7 % each, as in model_shapes_test.
