@@ -60,7 +60,6 @@ constexpr int64_t kPartForDrafts = 8;
 
 struct Flags {
   std::string model;
-  std::string device = "cpu";
   EngineOptions engine;
   SyntheticFlags synthetic;
   int max_num_sequences = EngineThreadOptions().max_num_sequences;
@@ -95,14 +94,24 @@ void AddSyntheticFlags(CLI::App* app, SyntheticFlags* flags) {
 }
 
 void AddFlags(CLI::App* app, Flags* flags) {
-  app->add_option("--model", flags->model, "the model's GGUF file");
+  app->add_option("--model",
+                  flags->model,
+                  "the model: a GGUF file or a Hugging Face folder");
   app->add_option("--engine",
                   flags->engine.engine,
                   "how to compute: " + EngineNames() +
                       "; synthetic: not at all, for load tests")
       ->capture_default_str();
   AddSyntheticFlags(app, &flags->synthetic);
-  app->add_option("--device", flags->device, "where to compute: cpu")
+  app->add_option("--dtype",
+                  flags->engine.dtype,
+                  "what the reference engine keeps weights and computes their "
+                  "products in: float32, bfloat16")
+      ->capture_default_str();
+  app->add_option("--device",
+                  flags->engine.device,
+                  "where the reference engine computes these products: cpu, "
+                  "cuda")
       ->capture_default_str();
   app->add_option("--kv_cache_mib",
                   flags->engine.kv_cache_mib,
@@ -192,14 +201,8 @@ absl::Status CheckLocalDrafter(const Flags& flags) {
 absl::Status CheckFlags(const Flags& flags) {
   SPECWIRE_RETURN_IF_ERROR(CheckModelFlags(flags));
   SPECWIRE_RETURN_IF_ERROR(CheckLocalDrafter(flags));
-  if (flags.device == "cuda") {
-    return absl::InvalidArgumentError(
-        "--device: cuda is not there yet; use cpu");
-  }
-  if (flags.device != "cpu") {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--device: \"", flags.device, "\" is unknown; known: cpu"));
-  }
+  SPECWIRE_RETURN_IF_ERROR(CheckFormat(
+      flags.engine.engine, flags.engine.dtype, flags.engine.device));
   if (flags.engine.kv_cache_mib < 1) {
     return absl::InvalidArgumentError(absl::StrCat(
         "--kv_cache_mib: ", flags.engine.kv_cache_mib, " is less than 1"));

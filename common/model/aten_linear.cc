@@ -2,6 +2,7 @@
 #include "common/model/aten_linear.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/zeros.h>
 
@@ -17,9 +18,24 @@ constexpr int64_t kTileRows = 8;
 constexpr int64_t kPieceOutputs = 192;
 
 // y = x * w^T. The address of y, and the distances of x and w from a cache
-// line, are the same in every call for the same piece.
-void MultiplyTile(const at::Tensor& x, const at::Tensor& w, at::Tensor& y) {
-  at::mm_out(y, x, w.t());
+// line, are the same in every call for the same piece. Where w is of another
+// type or on another device, x goes there and y comes back.
+void MultiplyTile(const at::Tensor& x,
+                  const at::Tensor& w,
+                  const AtenLinear::Scratch& scratch,
+                  at::Tensor& y) {
+  if (!scratch.in.defined()) {
+    at::mm_out(y, x, w.t());
+    return;
+  }
+  const auto part = [](const at::Tensor& from, int64_t columns) {
+    return from.narrow(0, 0, kTileRows * columns).view({kTileRows, columns});
+  };
+  at::Tensor in = part(scratch.in, x.size(1));
+  at::Tensor out = part(scratch.out, w.size(0));
+  in.copy_(x);
+  at::mm_out(out, in, w.t());
+  y.copy_(out);
 }
 
 // Numbers in [-1, 1), always the same.
@@ -37,9 +53,11 @@ at::Tensor TrialRows(int64_t columns) {
 // Whether MultiplyTile gives a row the same bits at every place in the tile.
 // Matrix products take rows in groups; on a processor where a group ends inside
 // the tile, the places behind it are computed by other code.
-bool PlacesAgree(const at::Tensor& w, at::Tensor& y) {
+bool PlacesAgree(const at::Tensor& w,
+                 const AtenLinear::Scratch& scratch,
+                 at::Tensor& y) {
   const at::Tensor x = TrialRows(w.size(1));
-  MultiplyTile(x, w, y);
+  MultiplyTile(x, w, scratch, y);
   const at::Tensor expected = y.clone();
   const at::Tensor shifted = at::empty({kTileRows, w.size(1)}, at::kFloat);
   const size_t row_bytes = static_cast<size_t>(y.size(1)) * sizeof(float);
@@ -48,7 +66,7 @@ bool PlacesAgree(const at::Tensor& w, at::Tensor& y) {
       std::copy_n(
           RowOf(x, row), x.size(1), RowOf(shifted, (row + shift) % kTileRows));
     }
-    MultiplyTile(shifted, w, y);
+    MultiplyTile(shifted, w, scratch, y);
     for (int64_t row = 0; row < kTileRows; ++row) {
       if (std::memcmp(RowOf(expected, row),
                       RowOf(y, (row + shift) % kTileRows),
@@ -62,12 +80,19 @@ bool PlacesAgree(const at::Tensor& w, at::Tensor& y) {
 
 }  // namespace
 
-AtenLinear::Scratch::Scratch(int64_t widest_input)
+AtenLinear::Scratch::Scratch(int64_t widest_input, const AtenFormat& format)
     : tile(at::zeros({kTileRows, kPieceOutputs}, at::kFloat)),
-      alone(at::zeros({kTileRows * widest_input}, at::kFloat)) {}
+      alone(at::zeros({kTileRows * widest_input}, at::kFloat)) {
+  if (!format.converts()) return;
+  in = at::zeros({kTileRows * widest_input}, format.options());
+  out = at::zeros({kTileRows * kPieceOutputs}, format.options());
+}
 
-AtenLinear::AtenLinear(at::Tensor matrix, bool one_row_a_tile, Scratch* scratch)
-    : matrix_(std::move(matrix)) {
+AtenLinear::AtenLinear(const at::Tensor& matrix,
+                       const AtenFormat& format,
+                       bool one_row_a_tile,
+                       Scratch* scratch)
+    : matrix_(matrix.to(format.options())) {
   // Pieces alike, of whole cache lines.
   const int64_t outputs = matrix_.size(0);
   const int64_t pieces = (outputs + kPieceOutputs - 1) / kPieceOutputs;
@@ -79,9 +104,15 @@ AtenLinear::AtenLinear(at::Tensor matrix, bool one_row_a_tile, Scratch* scratch)
   for (const int piece : {0, num_pieces_ - 1}) {
     const auto [first, count] = Outputs(piece);
     at::Tensor y = scratch->tile.narrow(1, 0, count);
-    agree = agree && PlacesAgree(matrix_.narrow(0, first, count), y);
+    agree = agree && PlacesAgree(matrix_.narrow(0, first, count), *scratch, y);
   }
   tile_rows_ = agree ? kTileRows : 1;
+}
+
+void AtenLinear::ReadRow(int64_t row, absl::Span<float> out) const {
+  at::Tensor to =
+      at::from_blob(out.data(), {static_cast<int64_t>(out.size())}, at::kFloat);
+  to.copy_(matrix_.select(0, row));
 }
 
 std::pair<int64_t, int64_t> AtenLinear::Outputs(int piece) const {
@@ -111,7 +142,7 @@ void AtenLinear::Multiply(int piece,
   const at::Tensor w = matrix_.narrow(0, first, count);
   at::Tensor y = scratch->tile.narrow(1, 0, count);
   for (int64_t row = 0; row < num_rows; row += tile_rows_) {
-    MultiplyTile(TileOf(x, row, scratch), w, y);
+    MultiplyTile(TileOf(x, row, scratch), w, *scratch, y);
     const int64_t used = std::min(tile_rows_, num_rows - row);
     for (int64_t i = 0; i < used; ++i) {
       sink(row + i,

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
+#include <c10/core/TensorOptions.h>
 
 #include <cstdint>
 #include <utility>
@@ -12,7 +14,20 @@
 
 namespace specwire {
 
-// A float32 matrix whose products with rows do not depend on the rows' company.
+// How a matrix is kept, and where and in what type its products are computed.
+struct AtenFormat {
+  at::ScalarType dtype = at::kFloat;
+  at::Device device = at::kCPU;
+
+  // Whether rows have to be converted or copied for a product.
+  bool converts() const { return dtype != at::kFloat || !device.is_cpu(); }
+  at::TensorOptions options() const {
+    return at::TensorOptions(dtype).device(device);
+  }
+};
+
+// A matrix whose products with rows do not depend on the rows' company. Rows go
+// in and products come out in float32 on the CPU, whatever the format.
 //
 // A matrix product of ATen may give a row other bits when it has other rows or
 // another number of them beside it. So all products have one shape, tiles of
@@ -26,21 +41,30 @@ class AtenLinear final : public LinearWeight {
   // Where one thread computes.
   struct Scratch {
     // For matrices of up to `widest_input` columns.
-    explicit Scratch(int64_t widest_input);
+    Scratch(int64_t widest_input, const AtenFormat& format);
 
-    at::Tensor tile;   // [8, outputs of a piece]
-    at::Tensor alone;  // [8 * widest_input]: a row, and what does not matter
+    at::Tensor tile;  // [8, outputs of a piece] f32
+    at::Tensor
+        alone;  // [8 * widest_input] f32: a row, and what does not matter
+    // The same in the matrix' format; undefined where that converts nothing.
+    at::Tensor in;   // [8 * widest_input]
+    at::Tensor out;  // [8 * outputs of a piece]
   };
 
   // Values of outputs first, first + 1, ... of a row.
   using Sink = absl::FunctionRef<void(
       int64_t row, int64_t first, absl::Span<const float> values)>;
 
-  // `matrix` is [out, in] f32. With `one_row_a_tile` rows are computed alone
-  // without a trial.
-  AtenLinear(at::Tensor matrix, bool one_row_a_tile, Scratch* scratch);
+  // `matrix` is [out, in] f32 on the CPU. With `one_row_a_tile` rows are
+  // computed alone without a trial.
+  AtenLinear(const at::Tensor& matrix,
+             const AtenFormat& format,
+             bool one_row_a_tile,
+             Scratch* scratch);
 
-  const at::Tensor& matrix() const { return matrix_; }
+  int64_t outputs() const { return matrix_.size(0); }
+  // Writes a row of the matrix. REQUIRES: out.size() is the number of columns.
+  void ReadRow(int64_t row, absl::Span<float> out) const;
   int num_pieces() const { return num_pieces_; }
 
   // Hands the products of the first `num_rows` rows of x with one piece of the
@@ -59,7 +83,7 @@ class AtenLinear final : public LinearWeight {
                     int64_t first_row,
                     Scratch* scratch) const;
 
-  const at::Tensor matrix_;
+  const at::Tensor matrix_;  // in the format
   int64_t piece_outputs_ = 0;
   int num_pieces_ = 0;
   int64_t tile_rows_ = 0;

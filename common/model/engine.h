@@ -58,6 +58,10 @@ struct ModelInfo {
 struct EngineOptions {
   // One of common/model/engine_names.h.
   std::string engine = kDefaultEngine;
+  // In what the reference engine keeps its weights and computes their products,
+  // and where; see common/model/engine_names.h.
+  std::string dtype = kFloat32Dtype;
+  std::string device = kCpuDevice;
   // Size of the pool that the engine makes for its forward passes, at least 1,
   // unless it is given one.
   int num_threads = 1;

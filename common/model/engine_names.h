@@ -26,4 +26,17 @@ std::string EngineNames();
 // INVALID_ARGUMENT, naming `field`, if there is no such engine.
 absl::Status CheckEngineName(absl::string_view name, absl::string_view field);
 
+// What the reference engine keeps its weights in, and where it computes their
+// products.
+inline constexpr char kFloat32Dtype[] = "float32";
+inline constexpr char kBfloat16Dtype[] = "bfloat16";
+inline constexpr char kCpuDevice[] = "cpu";
+inline constexpr char kCudaDevice[] = "cuda";
+
+// INVALID_ARGUMENT naming --dtype or --device if one is unknown, or not one
+// that the engine has.
+absl::Status CheckFormat(absl::string_view engine,
+                         absl::string_view dtype,
+                         absl::string_view device);
+
 }  // namespace specwire

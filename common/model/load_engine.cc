@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ATen/Context.h>
 #include <c10/core/InferenceMode.h>
 
 #include <algorithm>
@@ -47,6 +48,13 @@ absl::Status CheckOptions(const EngineOptions& options) {
             field, ": ", value, " is not between ", min, " and ", max));
       };
   SPECWIRE_RETURN_IF_ERROR(CheckEngineName(options.engine, "engine"));
+  SPECWIRE_RETURN_IF_ERROR(
+      CheckFormat(options.engine, options.dtype, options.device));
+  if (options.device == kCudaDevice && !at::hasCUDA()) {
+    return absl::FailedPreconditionError(
+        "--device: cuda: there is no CUDA device, or libtorch was built or "
+        "linked without CUDA (-DSPECWIRE_CUDA=ON)");
+  }
   if (options.num_threads < 1 || options.num_threads > kMaxThreads) {
     return out_of_range("--threads", options.num_threads, 1, kMaxThreads);
   }
@@ -163,6 +171,11 @@ absl::StatusOr<Backend> ChooseBackend(const ModelConfig& config,
   return backend;
 }
 
+AtenFormat FormatOf(const EngineOptions& options) {
+  return {.dtype = options.dtype == kBfloat16Dtype ? at::kBFloat16 : at::kFloat,
+          .device = options.device == kCudaDevice ? at::kCUDA : at::kCPU};
+}
+
 std::unique_ptr<Ops> CreateOps(const Backend& backend,
                                const ModelConfig& config,
                                const EngineOptions& options,
@@ -176,7 +189,8 @@ std::unique_ptr<Ops> CreateOps(const Backend& backend,
     return CreateAtenOps(config,
                          {.threads = std::move(threads),
                           .max_model_len = max_model_len,
-                          .rope_factors = std::move(rope_factors)});
+                          .rope_factors = std::move(rope_factors),
+                          .format = FormatOf(options)});
   }
   return CreateInt8Ops(config,
                        {.threads = std::move(threads),

@@ -13,6 +13,7 @@
 #include <limits>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "common/base/round_up.h"
 #include "common/base/status_macros.h"
@@ -67,7 +68,17 @@ class AtenOps final : public Ops {
 
   std::string name() const override { return "reference"; }
   std::string kv_type() const override { return "f32"; }
-  std::string numerics_version() const override { return "reference-1"; }
+  std::string numerics_version() const override {
+    std::string version = "reference-1";
+    if (format_.converts()) {
+      absl::StrAppend(&version,
+                      " ",
+                      c10::toString(format_.dtype),
+                      " ",
+                      format_.device.is_cpu() ? "cpu" : "cuda");
+    }
+    return version;
+  }
 
   absl::StatusOr<std::unique_ptr<LinearWeight>> PrepareLinear(
       const WeightMatrix& matrix, Sha256* digest) override;
@@ -153,6 +164,7 @@ class AtenOps final : public Ops {
       int first, int position, const float* query, float* out, Scratch* s);
 
   const ModelConfig config_;
+  const AtenFormat format_;
   const bool one_row_a_tile_;
   // max_model_len in whole blocks.
   const int64_t capacity_;
@@ -169,6 +181,7 @@ class AtenOps final : public Ops {
 
 AtenOps::AtenOps(const ModelConfig& config, const AtenOptions& options)
     : config_(config),
+      format_(options.format),
       one_row_a_tile_(options.one_row_a_tile),
       capacity_(RoundUp(options.max_model_len, kKvBlockSize)),
       threads_(options.threads) {
@@ -181,7 +194,7 @@ AtenOps::AtenOps(const ModelConfig& config, const AtenOptions& options)
       std::max({config.hidden_size, config.intermediate_size, config.q_size()});
   for (int i = 0; i < threads_->num_threads(); ++i) {
     scratch_.push_back(
-        {.linear = AtenLinear::Scratch(widest_input),
+        {.linear = AtenLinear::Scratch(widest_input, format_),
          .query = at::zeros({kv_heads, heads / kv_heads, dim}, at::kFloat),
          .scores = at::empty({heads * capacity_}, at::kFloat),
          .weights = at::empty({heads * capacity_}, at::kFloat),
@@ -233,7 +246,7 @@ absl::StatusOr<std::unique_ptr<LinearWeight>> AtenOps::PrepareLinear(
         reinterpret_cast<const char*>(bytes.data()), bytes.size()));
   }
   return std::make_unique<AtenLinear>(
-      std::move(weight), one_row_a_tile_, &scratch_[0].linear);
+      weight, format_, one_row_a_tile_, &scratch_[0].linear);
 }
 
 void AtenOps::Multiply(const at::Tensor& x,
@@ -250,11 +263,11 @@ void AtenOps::Multiply(const at::Tensor& x,
 void AtenOps::Embed(const LinearWeight& table,
                     absl::Span<const int32_t> tokens,
                     const at::Tensor& x) {
-  const at::Tensor& matrix = AsAten(table).matrix();
   for (size_t i = 0; i < tokens.size(); ++i) {
-    std::copy_n(RowOf(matrix, tokens[i]),
-                matrix.size(1),
-                RowOf(x, static_cast<int64_t>(i)));
+    AsAten(table).ReadRow(
+        tokens[i],
+        absl::MakeSpan(RowOf(x, static_cast<int64_t>(i)),
+                       static_cast<size_t>(config_.hidden_size)));
   }
 }
 
@@ -284,7 +297,7 @@ void AtenOps::NormLinearArgMax(const at::Tensor& x,
                                const at::Tensor& y,
                                absl::Span<int32_t> best) {
   NormLinear(x, norm, weight, static_cast<int>(best.size()), y);
-  const int64_t outputs = AsAten(weight).matrix().size(0);
+  const int64_t outputs = AsAten(weight).outputs();
   for (size_t row = 0; row < best.size(); ++row) {
     best[row] = static_cast<int32_t>(
         BestKernels().arg_max(RowOf(y, static_cast<int64_t>(row)), outputs));

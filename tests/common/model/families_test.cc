@@ -107,6 +107,37 @@ TEST_P(FamiliesTest, LogitsAreThoseOfTransformers) {
   EXPECT_GE(compared, 280);
 }
 
+// Weights in half as much memory, products rounded to eight bits: the same
+// text mostly, rows independent all the same.
+TEST_P(FamiliesTest, Bfloat16LiesNearFloat32) {
+  EngineOptions options;
+  options.dtype = kBfloat16Dtype;
+  const auto engine = Load({}, Folder(), options);
+  const auto float32 = Load({}, Folder());
+  const auto rows = InChunks(*engine, 300);
+  const double error = RelativeError(rows, InChunks(*float32, 300));
+  RecordProperty("relative_error", std::to_string(error));
+  EXPECT_LT(error, 0.04);
+  EXPECT_GT(error, 1e-5);
+  ExpectSameRows(rows, InChunks(*engine, 37));
+  ExpectSameRows(rows, InChunks(*engine, 1));
+  EXPECT_NE(engine->info().model_digest, float32->info().model_digest);
+}
+
+TEST_P(FamiliesTest, CudaGivesNearlyTheSame) {
+  EngineOptions options;
+  options.engine = kReferenceEngine;
+  options.device = kCudaDevice;
+  const auto loaded = LoadEngine(Folder(), options);
+  if (absl::IsFailedPrecondition(loaded.status())) {
+    GTEST_SKIP() << "NOT TESTED: " << loaded.status().message();
+  }
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  const auto rows = InChunks(**loaded, 300);
+  EXPECT_LT(RelativeError(rows, InChunks(*Load({}, Folder()), 300)), 1e-4);
+  ExpectSameRows(rows, InChunks(**loaded, 37));
+}
+
 // Token by token through the cache. Behind a near-tie theirs is gone on with.
 TEST_P(FamiliesTest, GreedyTextIsThatOfTransformers) {
   const auto engine = Load({}, Folder());
