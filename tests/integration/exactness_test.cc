@@ -12,20 +12,15 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/base/mutex.h"
-#include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/integration/exactness_matrix.h"
 #include "tests/integration/process_test_util.h"
 #include "tests/testing/process_cluster.h"
 
 namespace specwire {
 namespace {
 
-using ::testing::IsEmpty;
-
 constexpr int kMaxTokens = 40;
-// Requests at once, so that passes of several sequences mix.
-constexpr int kConcurrency = 4;
 constexpr int kRunLengths[] = {1, 2, 4, 8};
 constexpr int64_t kPatiences[] = {0, 5000, kLockStep};
 const char* const kDrafters[] = {
@@ -54,101 +49,26 @@ std::vector<std::vector<int32_t>> Prompts() {
 class ExactnessTest : public testing::Test {
  protected:
   static void SetUpTestSuite() {
-    cluster_ = std::make_unique<ProcessCluster>(SPECWIRE_BIN_DIR, "suffix");
-    cluster_->AddVerifier("verifier-0", SPECWIRE_TINY_MODEL);
-    std::set<std::string> names = {"verifier-0"};
-    const std::string model =
-        absl::StrCat("--draft_model=", SPECWIRE_TINY_MODEL);
-    const std::map<std::string, std::vector<std::string>> flags = {
-        {"ngram", {}},
-        {"model", {model, "--draft_layers=1"}},
-        {"oracle", {model}},
-        {"adversarial", {model}},
-        {"random", {}}};
-    for (const auto& [drafter, more] : flags) {
-      cluster_->AddDraftNode(drafter, drafter, more);
-      names.insert(drafter);
-    }
-    ASSERT_TRUE(cluster_->WaitServing(names));
+    cluster_ = StartWithEveryDrafter(SPECWIRE_TINY_MODEL);
+    ASSERT_NE(cluster_, nullptr);
   }
   static void TearDownTestSuite() { cluster_.reset(); }
 
   static inline std::unique_ptr<ProcessCluster> cluster_;
 };
 
-struct Case {
-  v1::GenerateRequest request;
-  std::vector<int32_t> expected;
-  std::string what = {};
-};
-
-std::string Judge(const Case& one, const GenerateResult& result) {
-  const v1::SpeculationStats& stats = result.finished.speculation();
-  if (!result.status.ok()) return result.status.ToString();
-  if (!result.fault.empty()) return result.fault;
-  if (result.token_ids != one.expected) return "other tokens";
-  const std::string& drafter = one.request.speculation().drafter();
-  const int64_t accepted = stats.num_accepted_draft_tokens();
-  if (drafter == "oracle" && accepted != stats.num_draft_tokens()) {
-    return "a token of the oracle was rejected";
-  }
-  if (drafter == "adversarial" && accepted != 0) {
-    return "a token of the adversary was accepted";
-  }
-  if (drafter == "none" && stats.num_drafted_tokens() != 0) {
-    return "drafted without a drafter";
-  }
-  return "";
-}
-
 TEST_F(ExactnessTest, PlainAndSpeculativeIdsAreEqual) {
-  std::vector<Case> cases;
-  for (const std::vector<int32_t>& prompt : Prompts()) {
-    for (const SamplingSetting& setting : kSettings) {
-      const v1::GenerateRequest base =
-          SeededRequest(prompt, setting, kMaxTokens);
-      const GenerateResult plain = cluster_->Generate(Plain(base));
-      ASSERT_TRUE(plain.status.ok()) << plain.status;
-      ASSERT_EQ(plain.token_ids.size(), size_t{kMaxTokens});
-      for (const char* drafter : kDrafters) {
-        for (const int run_length : kRunLengths) {
-          for (const int64_t patience : kPatiences) {
-            Case one = {base, plain.token_ids};
-            v1::Speculation* how = one.request.mutable_speculation();
-            how->set_drafter(drafter);
-            how->set_max_draft_tokens(run_length);
-            how->set_patience_us(patience);
-            one.what = absl::StrCat(prompt.size(),
-                                    " prompt tokens, ",
-                                    setting.name,
-                                    ", ",
-                                    drafter,
-                                    ", run length ",
-                                    run_length,
-                                    ", patience ",
-                                    patience);
-            cases.push_back(std::move(one));
-          }
-        }
-      }
-    }
-  }
-  Mutex mutex;
-  std::vector<std::string> faults;
-  std::map<std::string, int64_t> accepted;
-  InParallel(static_cast<int>(cases.size()), kConcurrency, [&](int i) {
-    const Case& one = cases[static_cast<size_t>(i)];
-    const GenerateResult result = cluster_->Generate(one.request);
-    const std::string fault = Judge(one, result);
-    MutexLock lock(&mutex);
-    if (!fault.empty()) faults.push_back(absl::StrCat(one.what, ": ", fault));
-    accepted[one.request.speculation().drafter()] +=
-        result.finished.speculation().num_accepted_draft_tokens();
-  });
-  EXPECT_THAT(faults, IsEmpty());
+  const std::map<std::string, int64_t> accepted =
+      ExpectExact(*cluster_,
+                  {.prompts = Prompts(),
+                   .settings = kSettings,
+                   .drafters = kDrafters,
+                   .run_lengths = kRunLengths,
+                   .patiences = kPatiences,
+                   .max_tokens = kMaxTokens});
   // The comparison says something only if drafts were used.
   for (const char* drafter : {"ngram", "model", "oracle", "local"}) {
-    EXPECT_GT(accepted[drafter], 0) << drafter;
+    EXPECT_GT(accepted.at(drafter), 0) << drafter;
   }
 }
 
@@ -186,7 +106,7 @@ TEST_F(ExactnessTest, UnseededTextsDifferAndTheToldSeedRepeatsThem) {
   v1::GenerateRequest request = SeededRequest({5}, {}, 32);
   request.clear_sampling();
   std::vector<GenerateResult> first(kTexts);
-  InParallel(kTexts, kConcurrency, [&](int i) {
+  InParallel(kTexts, kMatrixConcurrency, [&](int i) {
     first[static_cast<size_t>(i)] = cluster_->Generate(request);
   });
   std::set<std::vector<int32_t>> texts;
@@ -210,7 +130,7 @@ TEST_F(ExactnessTest, UnseededTextsDifferAndTheToldSeedRepeatsThem) {
   EXPECT_GE(texts.size(), 60u);
 
   std::vector<GenerateResult> again(kTexts);
-  InParallel(kTexts, kConcurrency, [&](int i) {
+  InParallel(kTexts, kMatrixConcurrency, [&](int i) {
     v1::GenerateRequest repeat = request;
     *repeat.mutable_sampling() =
         first[static_cast<size_t>(i)].started.sampling();
@@ -226,7 +146,7 @@ TEST_F(ExactnessTest, UnseededTextsDifferAndTheToldSeedRepeatsThem) {
 
 TEST_F(ExactnessTest, OneSeedGivesOneText) {
   std::vector<GenerateResult> results(64);
-  InParallel(64, kConcurrency, [&](int i) {
+  InParallel(64, kMatrixConcurrency, [&](int i) {
     results[static_cast<size_t>(i)] =
         cluster_->Generate(SeededRequest({5}, {"T=1", 1}, 32));
   });
