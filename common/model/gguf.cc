@@ -11,6 +11,7 @@
 #include "common/base/status_macros.h"
 #include "common/model/gguf_parser.h"
 #include "common/model/mapped_file.h"
+#include "common/text/utf8.h"
 
 namespace specwire {
 namespace {
@@ -56,38 +57,6 @@ std::optional<int64_t> LoadInt(GgufValueType type, const uint8_t* bytes) {
 bool IsIntType(GgufValueType type) {
   return type <= GgufValueType::kInt32 || type == GgufValueType::kUint64 ||
          type == GgufValueType::kInt64;
-}
-
-// Number of bytes that follow the lead byte `lead` of a UTF-8 character, -1 if
-// it cannot lead one.
-int NumContinuations(uint8_t lead) {
-  if (lead < 0x80) return 0;
-  if (lead >= 0xc2 && lead < 0xe0) return 1;
-  if (lead >= 0xe0 && lead < 0xf0) return 2;
-  if (lead >= 0xf0 && lead < 0xf5) return 3;
-  return -1;
-}
-
-// Strings of a file end up in protobuf and JSON texts, which must be UTF-8.
-bool IsUtf8(absl::string_view text) {
-  size_t i = 0;
-  while (i < text.size()) {
-    const uint8_t lead = static_cast<uint8_t>(text[i]);
-    const int more = NumContinuations(lead);
-    if (more < 0 || text.size() - i <= static_cast<size_t>(more)) return false;
-    for (int k = 1; k <= more; ++k) {
-      const uint8_t next = static_cast<uint8_t>(text[i + size_t(k)]);
-      if ((next & 0xc0) != 0x80) return false;
-      if (k > 1) continue;
-      // No long forms of short characters, no surrogates, none above U+10FFFF.
-      if ((lead == 0xe0 && next < 0xa0) || (lead == 0xed && next >= 0xa0) ||
-          (lead == 0xf0 && next < 0x90) || (lead == 0xf4 && next >= 0x90)) {
-        return false;
-      }
-    }
-    i += static_cast<size_t>(more) + 1;
-  }
-  return true;
 }
 
 // Takes a string off the front of `rest`. The parser has checked its length,
@@ -217,7 +186,7 @@ absl::StatusOr<absl::string_view> GgufFile::GetString(
   absl::Span<const uint8_t> rest = value->bytes;
   const std::optional<absl::string_view> text = TakeString(rest);
   if (!text.has_value()) return Error(key, kChanged);
-  if (!IsUtf8(*text)) return Error(key, "is not valid UTF-8");
+  if (!IsValidUtf8(*text)) return Error(key, "is not valid UTF-8");
   return *text;
 }
 
@@ -229,13 +198,20 @@ absl::StatusOr<std::vector<absl::string_view>> GgufFile::GetStringArray(
     return Error(
         key, absl::StrCat("is ", TypeText(*value), ", not an array of STRING"));
   }
+  if (value->count > GgufLimits::kMaxSmallArray &&
+      value->bytes.size() < value->count * (sizeof(uint64_t) + 2)) {
+    return Error(key,
+                 absl::StrCat(value->count,
+                              " strings of less than 2 bytes on average are "
+                              "too many"));
+  }
   std::vector<absl::string_view> texts;
   texts.reserve(static_cast<size_t>(value->count));
   absl::Span<const uint8_t> rest = value->bytes;
   for (uint64_t i = 0; i < value->count; ++i) {
     const std::optional<absl::string_view> text = TakeString(rest);
     if (!text.has_value()) return Error(key, kChanged);
-    if (!IsUtf8(*text)) {
+    if (!IsValidUtf8(*text)) {
       return Error(key, absl::StrCat("element ", i, " is not valid UTF-8"));
     }
     texts.push_back(*text);
@@ -251,9 +227,16 @@ absl::StatusOr<std::vector<int32_t>> GgufFile::GetIntArray(
         key,
         absl::StrCat("is ", TypeText(*value), ", not an array of integers"));
   }
+  const size_t size = GgufValueSize(value->element_type);
+  if (value->count > GgufLimits::kMaxSmallArray && size < sizeof(int32_t)) {
+    return Error(key,
+                 absl::StrCat(value->count,
+                              " elements are too many for ",
+                              GgufValueTypeName(value->element_type),
+                              "; use I32 or U32"));
+  }
   std::vector<int32_t> numbers;
   numbers.reserve(static_cast<size_t>(value->count));
-  const size_t size = GgufValueSize(value->element_type);
   for (uint64_t i = 0; i < value->count; ++i) {
     const std::optional<int64_t> number =
         LoadInt(value->element_type, value->bytes.data() + i * size);

@@ -45,6 +45,7 @@ class GgufFile {
   // Metadata. Each getter checks the type that the file declares (any integer
   // type serves GetInt if the value fits, F32 and F64 serve GetFloat) and
   // returns NOT_FOUND naming the key if it is absent. Strings are valid UTF-8.
+  // Long arrays of tiny values are refused: GgufLimits::kMaxSmallArray.
   bool Has(absl::string_view key) const;
   // REQUIRES: min <= max. A value outside [min, max] is an error.
   absl::StatusOr<int64_t> GetInt(absl::string_view key,

@@ -118,6 +118,16 @@ absl::StatusOr<uint64_t> ReadCount(Cursor& cursor,
   return count;
 }
 
+// For each of them far more is kept than the least that it takes in the file.
+absl::Status CheckCount(absl::string_view field,
+                        uint64_t count,
+                        size_t file_bytes) {
+  if (count <= MaxTensors(file_bytes)) return absl::OkStatus();
+  return Error(
+      field,
+      absl::StrCat(count, " is too many for a file of ", file_bytes, " bytes"));
+}
+
 // Values of one type, packed.
 absl::StatusOr<absl::Span<const uint8_t>> ReadElements(Cursor& cursor,
                                                        absl::string_view field,
@@ -181,7 +191,9 @@ absl::Status ReadMetadata(Cursor& cursor, uint64_t count, GgufHeader& header) {
         const absl::string_view key,
         cursor.ReadString(place, GgufLimits::kMaxKeyBytes));
     if (key.empty()) return Error(place, "the key is empty");
-    const std::string field = absl::CHexEscape(key);
+    // A key may be long, and an escape is longer still.
+    constexpr size_t kMaxShown = 256;
+    const std::string field = absl::CHexEscape(key.substr(0, kMaxShown));
     SPECWIRE_ASSIGN_OR_RETURN(const GgufValue value, ReadValue(cursor, field));
     if (!header.metadata.emplace(key, value).second) {
       return Error(field, "the key occurs twice");
@@ -403,6 +415,10 @@ absl::StatusOr<GgufHeader> ParseGguf(const std::string& path,
                                       "metadata count",
                                       GgufLimits::kMaxMetadata,
                                       kMinMetadataBytes));
+  SPECWIRE_RETURN_IF_ERROR(
+      CheckCount("tensor count", num_tensors, bytes.size()));
+  SPECWIRE_RETURN_IF_ERROR(
+      CheckCount("metadata count", num_metadata, bytes.size()));
   SPECWIRE_RETURN_IF_ERROR(ReadMetadata(cursor, num_metadata, header));
   SPECWIRE_ASSIGN_OR_RETURN(const uint64_t alignment, ReadAlignment(header));
   std::vector<FileTensor> tensors;

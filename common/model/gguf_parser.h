@@ -36,7 +36,8 @@ absl::string_view GgufValueTypeName(GgufValueType type);
 // Bytes of one value, 0 for STRING and ARRAY.
 size_t GgufValueSize(GgufValueType type);
 
-// Bounds on what a file may declare; all are far above what models have.
+// Bounds on what a file may declare; all are far above what models have. The
+// numbers of metadata entries and of tensors are bounded by MaxTensors too.
 struct GgufLimits {
   static constexpr uint64_t kMaxMetadata = 1 << 16;
   static constexpr uint64_t kMaxTensors = 1 << 17;
@@ -44,6 +45,10 @@ struct GgufLimits {
   static constexpr uint64_t kMaxTensorNameBytes = 64;
   static constexpr uint64_t kMaxStringBytes = 1 << 24;
   static constexpr uint64_t kMaxArrayLength = 1 << 24;
+  // Longer arrays are handed out only where that takes less than twice their
+  // bytes in the file: strings of 2 bytes on average, integers of 32 or 64
+  // bits.
+  static constexpr uint64_t kMaxSmallArray = 1024;
   static constexpr uint32_t kMaxRank = 4;
   static constexpr uint32_t kMinAlignment = 8;
   static constexpr uint32_t kMaxAlignment = 1 << 16;
@@ -71,7 +76,7 @@ struct GgufHeader {
 
 // Parses a whole file, which errors of its TensorTable call `path`. Errors of
 // the parser itself are INVALID_ARGUMENT, "<field>: <problem>".
-// Memory that it takes is bounded by a small multiple of bytes.size().
+// The memory that it takes is less than half of bytes.size() and 64 KiB.
 absl::StatusOr<GgufHeader> ParseGguf(const std::string& path,
                                      absl::Span<const uint8_t> bytes);
 

@@ -116,6 +116,18 @@ const BrokenCase kHeaderCases[] = {
     {"MetadataCountBeyondTheFile",
      [](GgufWriter& w) { w.metadata_count = 60000; },
      "metadata count: 60000 entries take at least"},
+    {"MoreTensorsThanASmallFileCanNeed",
+     [](GgufWriter& w) {
+       for (int i = 0; i < 80; ++i) {
+         w.AddTensor(absl::StrCat(i), GgmlType::kF16, {1}, "ab");
+       }
+     },
+     "tensor count: 86 is too many for a file of "},
+    {"MoreMetadataThanASmallFileCanNeed",
+     [](GgufWriter& w) {
+       for (int i = 0; i < 80; ++i) w.AddBool(absl::StrCat(i), true);
+     },
+     "metadata count: 94 is too many for a file of "},
     {"MetadataCountOneTooFew",
      [](GgufWriter& w) { w.metadata_count = 13; },
      "tensor"},

@@ -223,6 +223,32 @@ TEST(GgufFileTest, ReadsVersionTwoToo) {
   EXPECT_EQ(parsed->tensor_table().tensors().size(), 1u);
 }
 
+// What is handed out would take more than twice the bytes in the file.
+TEST(GgufFileTest, LongArraysOfTinyValuesAreRefused) {
+  GgufWriter writer;
+  const std::vector<int64_t> zeros(1025);
+  writer.AddIntArray("u8", Type::kUint8, zeros);
+  writer.AddIntArray("i16", Type::kInt16, zeros);
+  writer.AddIntArray("i32", Type::kInt32, zeros);
+  writer.AddIntArray("short", Type::kUint8, std::vector<int64_t>(1024));
+  writer.AddStringArray("letters", std::vector<std::string>(1025, "x"));
+  writer.AddStringArray("pairs", std::vector<std::string>(1025, "xx"));
+  writer.AddStringArray("few", std::vector<std::string>(1024));
+  const Parsed parsed(writer);
+  ExpectError(parsed->GetIntArray("u8"),
+              "x.gguf: u8: 1025 elements are too many for U8; use I32 or U32");
+  ExpectError(
+      parsed->GetIntArray("i16"),
+      "x.gguf: i16: 1025 elements are too many for I16; use I32 or U32");
+  EXPECT_EQ(parsed->GetIntArray("i32")->size(), 1025u);
+  EXPECT_EQ(parsed->GetIntArray("short")->size(), 1024u);
+  ExpectError(parsed->GetStringArray("letters"),
+              "x.gguf: letters: 1025 strings of less than 2 bytes on average "
+              "are too many");
+  EXPECT_EQ(parsed->GetStringArray("pairs")->size(), 1025u);
+  EXPECT_EQ(parsed->GetStringArray("few")->size(), 1024u);
+}
+
 TEST(GgufFileTest, GivesTensorsInOrderWithTheirBytes) {
   GgufWriter writer = OneTensor();
   writer.AddTensor("b", GgmlType::kQ8_0, {2, 64}, std::string(4 * 34, 'b'));
