@@ -6,6 +6,10 @@
 #     program bin/NAME
 #   specwire_test(NAME SOURCES a_test.cc ... DEPS ... [LABELS unit|integration|slow] [TIMEOUT seconds])
 #     GoogleTest program, one ctest test; NAME is its name in ctest -R
+#   specwire_sanitized_test(NAME SOURCES a_test.cc ... OWN_SOURCES x.cc ... DEPS ...
+#                           [LABELS ...] [TIMEOUT seconds])
+#     specwire_test that has AddressSanitizer and UBSan in every build: OWN_SOURCES, files of the
+#     project relative to its root, are compiled once more for it, and DEPS are foreign libraries
 #   specwire_python_test(NAME SOURCE a_test.py [LABELS ...] [TIMEOUT seconds] [SERIAL] [VENV])
 #     unittest file that runs the built programs; helpers in tests/testing; VENV: with the
 #     packages that scripts/setup.sh puts into .venv
@@ -79,6 +83,23 @@ function(specwire_test name)
     LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT}
     ENVIRONMENT "OMP_NUM_THREADS=1;MKL_NUM_THREADS=1")
   specwire_start_early(${name} "${ARG_LABELS}")
+endfunction()
+
+function(specwire_sanitized_test name)
+  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;OWN_SOURCES;DEPS;LABELS" ${ARGN})
+  list(TRANSFORM ARG_OWN_SOURCES PREPEND ${PROJECT_SOURCE_DIR}/)
+  specwire_test(${name}
+    SOURCES ${ARG_SOURCES} ${ARG_OWN_SOURCES}
+    DEPS ${ARG_DEPS}
+    LABELS ${ARG_LABELS}
+    TIMEOUT ${ARG_TIMEOUT})
+  # Not in a build that has sanitizers of its own, which may not go together.
+  if(NOT SPECWIRE_SANITIZE)
+    set(flags -fsanitize=address,undefined)
+    target_compile_options(${name} PRIVATE
+      ${flags} -O1 -g1 -fno-omit-frame-pointer -fno-sanitize-recover=all)
+    target_link_options(${name} PRIVATE ${flags})
+  endif()
 endfunction()
 
 function(specwire_python_test name)
