@@ -55,17 +55,16 @@ absl::Status ExpandRows(const FileTensor& tensor,
                      out.size()));
   }
   const BlockExpander expand = BlockExpanderOf(tensor.type);
-  for (size_t i = 0; i < num_blocks; ++i) {
-    if (!expand(tensor.data.data() + (first_block + i) * block_bytes,
-                out.data() + i * block_size)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("tensor ",
-                       absl::CHexEscape(tensor.name),
-                       ": ",
-                       block_size == 1 ? "value " : "the scale of block ",
-                       first_block + i,
-                       " is not finite"));
-    }
+  const size_t bad = expand(
+      tensor.data.data() + first_block * block_bytes, num_blocks, out.data());
+  if (bad < num_blocks) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("tensor ",
+                     absl::CHexEscape(tensor.name),
+                     ": ",
+                     block_size == 1 ? "value " : "the scale of block ",
+                     first_block + bad,
+                     " is not finite"));
   }
   return absl::OkStatus();
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -58,9 +59,12 @@ struct GgmlTypeInfo {
 
 const GgmlTypeInfo& InfoOf(GgmlType type);
 
-// Expands one block and returns false if its scale, minimum or value is not
-// finite. `block` need not be aligned.
-using BlockExpander = bool (*)(const uint8_t* block, float* out);
+// Expands `count` blocks, which need not be aligned, and returns the number of
+// the first one whose scale, minimum or value is not finite; `count` if there
+// is none.
+using BlockExpander = size_t (*)(const uint8_t* blocks,
+                                 size_t count,
+                                 float* out);
 // Null if `type` is none of the enumerators.
 BlockExpander BlockExpanderOf(GgmlType type);
 

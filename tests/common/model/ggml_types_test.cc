@@ -125,6 +125,43 @@ TEST(GgmlTypesTest, ConvertsEveryHalfExactly) {
   }
 }
 
+TEST(GgmlTypesTest, ExpandsEveryHalfExactly) {
+  std::string data;
+  std::vector<float> expected;
+  for (uint32_t bits = 0; bits < 0x10000; ++bits) {
+    if ((bits >> 10 & 31) == 31) continue;
+    data.push_back(static_cast<char>(bits & 255));
+    data.push_back(static_cast<char>(bits >> 8));
+    expected.push_back(HalfToFloat(static_cast<uint16_t>(bits)));
+  }
+  std::vector<float> values(expected.size());
+  ASSERT_TRUE(
+      ExpandToFloat(RowOver(GgmlType::kF16, data), absl::MakeSpan(values))
+          .ok());
+  for (size_t i = 0; i < values.size(); ++i) {
+    ASSERT_EQ(std::bit_cast<uint32_t>(values[i]),
+              std::bit_cast<uint32_t>(expected[i]));
+  }
+}
+
+TEST(GgmlTypesTest, NamesTheFirstValueThatIsNotFinite) {
+  for (const GgmlType type :
+       {GgmlType::kF32, GgmlType::kF16, GgmlType::kBF16}) {
+    const auto size = static_cast<size_t>(InfoOf(type).block_bytes);
+    std::string data(100 * size, '\0');
+    for (const size_t place : {99u, 98u, 17u}) {
+      // The upper half of -infinity.
+      const uint16_t bits = type == GgmlType::kF16 ? 0xfc00 : 0xff80;
+      std::memcpy(data.data() + (place + 1) * size - 2, &bits, sizeof(bits));
+      std::vector<float> values(100);
+      EXPECT_EQ(
+          std::string(ExpandToFloat(RowOver(type, data), absl::MakeSpan(values))
+                          .message()),
+          "tensor row: value " + std::to_string(place) + " is not finite");
+    }
+  }
+}
+
 TEST(GgmlTypesTest, RefusesScalesAndValuesThatAreNotFinite) {
   struct Case {
     GgmlType type;
