@@ -263,6 +263,22 @@ absl::StatusOr<std::vector<bool>> GgufFile::GetBoolArray(
   return flags;
 }
 
+absl::StatusOr<std::vector<float>> GgufFile::GetFloatArray(
+    absl::string_view key) const {
+  SPECWIRE_ASSIGN_OR_RETURN(const GgufValue* value, impl_->Find(key));
+  if (value->type != GgufValueType::kArray ||
+      value->element_type != GgufValueType::kFloat32) {
+    return Error(
+        key, absl::StrCat("is ", TypeText(*value), ", not an array of floats"));
+  }
+  std::vector<float> numbers;
+  numbers.reserve(static_cast<size_t>(value->count));
+  for (uint64_t i = 0; i < value->count; ++i) {
+    numbers.push_back(Load<float>(value->bytes.data() + i * sizeof(float)));
+  }
+  return numbers;
+}
+
 const TensorTable& GgufFile::tensor_table() const {
   return impl_->header.tensors;
 }

@@ -60,6 +60,8 @@ class GgufFile {
       absl::string_view key) const;
   absl::StatusOr<std::vector<int32_t>> GetIntArray(absl::string_view key) const;
   absl::StatusOr<std::vector<bool>> GetBoolArray(absl::string_view key) const;
+  // Of F32.
+  absl::StatusOr<std::vector<float>> GetFloatArray(absl::string_view key) const;
 
   // All tensors.
   const TensorTable& tensor_table() const;

@@ -21,11 +21,16 @@ constexpr char kPre[] = "tokenizer.ggml.pre";
 constexpr char kTokens[] = "tokenizer.ggml.tokens";
 constexpr char kTokenType[] = "tokenizer.ggml.token_type";
 constexpr char kMerges[] = "tokenizer.ggml.merges";
+constexpr char kScores[] = "tokenizer.ggml.scores";
 constexpr char kBosId[] = "tokenizer.ggml.bos_token_id";
 constexpr char kEosId[] = "tokenizer.ggml.eos_token_id";
+constexpr char kUnkId[] = "tokenizer.ggml.unknown_token_id";
 constexpr char kEotId[] = "tokenizer.ggml.eot_token_id";
 constexpr char kEomId[] = "tokenizer.ggml.eom_token_id";
 constexpr char kAddBos[] = "tokenizer.ggml.add_bos_token";
+constexpr char kAddSpacePrefix[] = "tokenizer.ggml.add_space_prefix";
+constexpr char kRemoveSpaces[] = "tokenizer.ggml.remove_extra_whitespaces";
+constexpr char kCharsMap[] = "tokenizer.ggml.precompiled_charsmap";
 constexpr char kChatTemplate[] = "tokenizer.chat_template";
 
 absl::StatusOr<std::string> ReadString(const GgufFile& file,
@@ -82,6 +87,35 @@ absl::StatusOr<std::vector<int32_t>> ReadTypes(const GgufFile& file,
   return types;
 }
 
+// What SentencePiece's tokenizers have besides.
+absl::Status ReadSentencePiece(const GgufFile& file, TokenizerModel* model) {
+  SPECWIRE_ASSIGN_OR_RETURN(model->scores, file.GetFloatArray(kScores));
+  if (model->scores.size() != model->tokens.size()) {
+    return file.Error(kScores,
+                      absl::StrCat("has ",
+                                   model->scores.size(),
+                                   " elements for ",
+                                   model->tokens.size(),
+                                   " tokens"));
+  }
+  if (file.Has(kCharsMap)) {
+    return file.Error(kCharsMap, "a normaliser by table is not supported");
+  }
+  if (file.Has(kRemoveSpaces)) {
+    SPECWIRE_ASSIGN_OR_RETURN(const bool removes, file.GetBool(kRemoveSpaces));
+    if (removes) {
+      return file.Error(kRemoveSpaces, "the removal is not supported");
+    }
+  }
+  bool adds_space = true;
+  if (file.Has(kAddSpacePrefix)) {
+    SPECWIRE_ASSIGN_OR_RETURN(adds_space, file.GetBool(kAddSpacePrefix));
+  }
+  model->leading_space =
+      adds_space ? LeadingSpace::kStretch : LeadingSpace::kNone;
+  return absl::OkStatus();
+}
+
 absl::StatusOr<bool> ReadAddBos(const GgufFile& file,
                                 const TokenizerModel& model) {
   if (!file.Has(kAddBos)) {
@@ -109,11 +143,14 @@ absl::StatusOr<TokenizerModel> ReadTokenizerModel(const GgufFile& file) {
                             ReadStrings(file, kTokens, kMaxTokens));
   if (model.tokens.empty()) return file.Error(kTokens, "has no elements");
   SPECWIRE_ASSIGN_OR_RETURN(model.types, ReadTypes(file, model.tokens.size()));
-  if (model.kind == "gpt2" || file.Has(kMerges)) {
+  const int64_t vocab_size = static_cast<int64_t>(model.tokens.size());
+  if (model.kind == "llama") {
+    SPECWIRE_RETURN_IF_ERROR(ReadSentencePiece(file, &model));
+    SPECWIRE_ASSIGN_OR_RETURN(model.unk_id, ReadId(file, kUnkId, vocab_size));
+  } else if (model.kind == "gpt2" || file.Has(kMerges)) {
     SPECWIRE_ASSIGN_OR_RETURN(model.merges,
                               ReadStrings(file, kMerges, kMaxMerges));
   }
-  const int64_t vocab_size = static_cast<int64_t>(model.tokens.size());
   SPECWIRE_ASSIGN_OR_RETURN(model.bos_id, ReadId(file, kBosId, vocab_size));
   SPECWIRE_ASSIGN_OR_RETURN(model.eos_id, ReadId(file, kEosId, vocab_size));
   SPECWIRE_ASSIGN_OR_RETURN(model.add_bos, ReadAddBos(file, model));

@@ -337,6 +337,11 @@ v1::TokenizerModel ToProto(const TokenizerModel& model) {
   if (model.eos_id.has_value()) message.set_eos_id(*model.eos_id);
   message.set_add_bos(model.add_bos);
   message.set_chat_template(model.chat_template);
+  message.mutable_scores()->Assign(model.scores.begin(), model.scores.end());
+  if (model.unk_id.has_value()) message.set_unk_id(*model.unk_id);
+  message.set_leading_space(static_cast<v1::LeadingSpace>(model.leading_space));
+  message.mutable_normalized_ids()->Assign(model.normalized_ids.begin(),
+                                           model.normalized_ids.end());
   return message;
 }
 
@@ -351,6 +356,10 @@ absl::StatusOr<TokenizerModel> FromProto(const v1::TokenizerModel& message) {
       CheckLength("chat_template's bytes",
                   static_cast<int64_t>(message.chat_template().size()),
                   kMaxChatTemplateBytes));
+  SPECWIRE_RETURN_IF_ERROR(
+      CheckLength("scores", message.scores().size(), kMaxVocabularySize));
+  SPECWIRE_RETURN_IF_ERROR(CheckLength(
+      "normalized_ids", message.normalized_ids().size(), kMaxVocabularySize));
   TokenizerModel model;
   model.kind = message.kind();
   model.pre = message.pre();
@@ -361,6 +370,11 @@ absl::StatusOr<TokenizerModel> FromProto(const v1::TokenizerModel& message) {
   if (message.has_eos_id()) model.eos_id = message.eos_id();
   model.add_bos = message.add_bos();
   model.chat_template = message.chat_template();
+  model.scores = ToVector<float>(message.scores());
+  if (message.has_unk_id()) model.unk_id = message.unk_id();
+  // A value that has no name is for Tokenizer::Create to refuse.
+  model.leading_space = static_cast<LeadingSpace>(message.leading_space());
+  model.normalized_ids = ToVector<int32_t>(message.normalized_ids());
   return model;
 }
 

@@ -2,7 +2,6 @@
 #include "common/text/bpe.h"
 
 #include <algorithm>
-#include <cstddef>
 #include <functional>
 
 namespace specwire {
@@ -22,8 +21,8 @@ uint64_t PairKey(int32_t left, int32_t right) {
 
 }  // namespace
 
-bool Bpe::AddMerge(int32_t left, int32_t right, int32_t merged) {
-  const Rule rule{static_cast<uint32_t>(rules_.size()), merged};
+bool Bpe::AddMerge(int32_t left, int32_t right, int32_t merged, uint32_t rank) {
+  const Rule rule{rank, merged};
   return rules_.emplace(PairKey(left, right), rule).second;
 }
 

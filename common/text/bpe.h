@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -26,10 +27,13 @@ class Bpe {
     std::vector<uint64_t> heap;
   };
 
-  // Adds a rule that ranks below all those added before. Returns false,
-  // changing nothing, if the pair has a rule already.
+  // Adds a rule; the least rank is the best. Returns false, changing nothing,
+  // if the pair has a rule already.
   // REQUIRES: no id is negative.
-  bool AddMerge(int32_t left, int32_t right, int32_t merged);
+  bool AddMerge(int32_t left, int32_t right, int32_t merged, uint32_t rank);
+
+  // Number of rules.
+  size_t size() const { return rules_.size(); }
 
   // Merges the symbols of one word and appends the result to `out`. Takes
   // n log n steps for n symbols.

@@ -35,18 +35,24 @@ void SpecialMatcher::Add(absl::string_view text, int32_t id, bool control) {
 
 std::optional<SpecialMatcher::Match> SpecialMatcher::Find(
     absl::string_view text, size_t begin, bool allow_control) const {
-  for (; begin < text.size(); ++begin) {
-    if (!starts_[static_cast<uint8_t>(text[begin])]) continue;
+  while (begin < text.size()) {
+    if (!starts_[static_cast<uint8_t>(text[begin])]) {
+      ++begin;
+      continue;
+    }
     std::optional<Match> longest;
+    bool control = false;
     int32_t node = 0;
     for (size_t end = begin; end < text.size();) {
       node = Child(node, text[end++]);
       if (node < 0) break;
       const Node& state = nodes_[static_cast<size_t>(node)];
-      if (state.id < 0 || (state.control && !allow_control)) continue;
+      if (state.id < 0) continue;
       longest = {begin, end, state.id};
+      control = state.control;
     }
-    if (longest.has_value()) return longest;
+    if (longest.has_value() && (allow_control || !control)) return longest;
+    begin = longest.has_value() ? longest->end : begin + 1;
   }
   return std::nullopt;
 }

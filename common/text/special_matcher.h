@@ -31,11 +31,13 @@ class SpecialMatcher {
   // REQUIRES: !text.empty().
   void Add(absl::string_view text, int32_t id, bool control);
 
-  // The first match in text[begin, text.size()). Control tokens count only if
-  // `allow_control`.
+  // The first match in text[begin, text.size()). Without `allow_control` the
+  // text of a control token is passed over as a whole: no token is found in it.
   std::optional<Match> Find(absl::string_view text,
                             size_t begin,
                             bool allow_control) const;
+
+  bool empty() const { return nodes_.size() == 1; }
 
  private:
   struct Node {

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -51,12 +52,21 @@ void ExpectError(const GgufWriter& writer, const std::string& message) {
   EXPECT_EQ(std::string(model.status().message()), "x.gguf: " + message);
 }
 
+void AddScores(const std::vector<float>& scores, GgufWriter* writer) {
+  std::vector<int64_t> bits;
+  for (const float score : scores) {
+    bits.push_back(std::bit_cast<int32_t>(score));
+  }
+  writer->AddIntArray("tokenizer.ggml.scores", Type::kFloat32, bits);
+}
+
 // What every file has: kind, tokens (4), merges.
 GgufWriter Basics(const std::string& kind = "gpt2") {
   GgufWriter writer;
   writer.AddString("tokenizer.ggml.model", kind);
   writer.AddStringArray("tokenizer.ggml.tokens", {"<s>", "a", "b", "ab"});
   writer.AddStringArray("tokenizer.ggml.merges", {"a b"});
+  if (kind == "llama") AddScores({0, -1, -2, -3.5f}, &writer);
   return writer;
 }
 
@@ -105,6 +115,51 @@ TEST(GgufTokenizerTest, KnowsWhichKindsBeginWithBos) {
   EXPECT_TRUE(add_bos("llama", "default"));
   EXPECT_FALSE(add_bos("gpt2", "smollm"));
   EXPECT_FALSE(add_bos("gpt2", "qwen2"));
+}
+
+TEST(GgufTokenizerTest, ReadsWhatSentencePieceHas) {
+  GgufWriter writer = Basics("llama");
+  writer.AddInt("tokenizer.ggml.unknown_token_id", Type::kUint32, 2);
+  auto model = ReadModel(writer);
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_THAT(model->scores, ElementsAre(0, -1, -2, -3.5f));
+  EXPECT_THAT(model->merges, IsEmpty());
+  EXPECT_EQ(model->unk_id, 2);
+  EXPECT_EQ(model->leading_space, LeadingSpace::kStretch);
+  writer.AddBool("tokenizer.ggml.add_space_prefix", false);
+  writer.AddBool("tokenizer.ggml.remove_extra_whitespaces", false);
+  model = ReadModel(writer);
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ(model->leading_space, LeadingSpace::kNone);
+}
+
+TEST(GgufTokenizerTest, RefusesWhatSentencePieceCannotMean) {
+  GgufWriter no_scores;
+  no_scores.AddString("tokenizer.ggml.model", "llama");
+  no_scores.AddStringArray("tokenizer.ggml.tokens", {"a", "b"});
+  ExpectError(no_scores, "tokenizer.ggml.scores: is absent");
+  GgufWriter too_few = no_scores;
+  AddScores({1}, &too_few);
+  ExpectError(too_few, "tokenizer.ggml.scores: has 1 elements for 2 tokens");
+  GgufWriter integers = no_scores;
+  integers.AddIntArray("tokenizer.ggml.scores", Type::kInt32, {1, 2});
+  ExpectError(integers,
+              "tokenizer.ggml.scores: is an array of I32, not an array of "
+              "floats");
+  GgufWriter removes = Basics("llama");
+  removes.AddBool("tokenizer.ggml.remove_extra_whitespaces", true);
+  ExpectError(removes,
+              "tokenizer.ggml.remove_extra_whitespaces: the removal is not "
+              "supported");
+  GgufWriter table = Basics("llama");
+  table.AddString("tokenizer.ggml.precompiled_charsmap", "x");
+  ExpectError(table,
+              "tokenizer.ggml.precompiled_charsmap: a normaliser by table is "
+              "not supported");
+  GgufWriter no_unknown = Basics("llama");
+  no_unknown.AddInt("tokenizer.ggml.unknown_token_id", Type::kUint32, 4);
+  ExpectError(no_unknown,
+              "tokenizer.ggml.unknown_token_id: 4 is outside [0, 3]");
 }
 
 TEST(GgufTokenizerTest, RequiresKindTokensAndMerges) {

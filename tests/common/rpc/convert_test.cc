@@ -213,6 +213,10 @@ TEST(ConvertTest, TokenizersRoundTrip) {
   model.eos_id = 0;
   model.add_bos = true;
   model.chat_template = "{{ x }}\xff";
+  model.scores = {0, -1.5f, 3};
+  model.unk_id = 0;
+  model.leading_space = LeadingSpace::kStretchWithout;
+  model.normalized_ids = {2, 1};
   const auto back = ParseTokenizer(SerializeTokenizer(model));
   ASSERT_TRUE(back.ok()) << back.status();
   EXPECT_EQ(back->kind, model.kind);
@@ -224,6 +228,10 @@ TEST(ConvertTest, TokenizersRoundTrip) {
   EXPECT_EQ(back->eos_id, 0);
   EXPECT_TRUE(back->add_bos);
   EXPECT_EQ(back->chat_template, model.chat_template);
+  EXPECT_EQ(back->scores, model.scores);
+  EXPECT_EQ(back->unk_id, 0);
+  EXPECT_EQ(back->leading_space, LeadingSpace::kStretchWithout);
+  EXPECT_EQ(back->normalized_ids, model.normalized_ids);
 }
 
 TEST(ConvertTest, BadTokenizersAreRefused) {
@@ -234,6 +242,12 @@ TEST(ConvertTest, BadTokenizersAreRefused) {
   message.clear_chat_template();
   message.mutable_types()->Resize((1 << 20) + 1, 1);
   ExpectInvalid(FromProto(message).status(), "types: at most 1048576");
+  message.clear_types();
+  message.mutable_scores()->Resize((1 << 20) + 1, 1);
+  ExpectInvalid(FromProto(message).status(), "scores: at most 1048576");
+  message.clear_scores();
+  message.mutable_normalized_ids()->Resize((1 << 20) + 1, 1);
+  ExpectInvalid(FromProto(message).status(), "normalized_ids: at most 1048576");
 }
 
 }  // namespace

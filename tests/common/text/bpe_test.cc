@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <map>
 #include <random>
 #include <utility>
@@ -19,7 +20,7 @@ Ids MergeSlowly(Ids word,
                                std::pair<size_t, int32_t>>& rules) {
   while (true) {
     size_t best = word.size();
-    size_t best_rank = rules.size();
+    size_t best_rank = SIZE_MAX;
     for (size_t i = 0; i + 1 < word.size(); ++i) {
       const auto it = rules.find({word[i], word[i + 1]});
       if (it == rules.end() || it->second.first >= best_rank) continue;
@@ -44,8 +45,10 @@ TEST(BpeTest, MergesAsTheDefinitionSays) {
     for (int i = 0; i < 12; ++i) {
       const std::pair<int32_t, int32_t> pair(pick(6), pick(6));
       const int32_t merged = pick(6);
-      const size_t rank = rules.size();
-      EXPECT_EQ(bpe.AddMerge(pair.first, pair.second, merged),
+      // Every other time some rules are equals.
+      const auto rank = round % 2 == 0 ? static_cast<uint32_t>(rules.size())
+                                       : static_cast<uint32_t>(pick(3));
+      EXPECT_EQ(bpe.AddMerge(pair.first, pair.second, merged, rank),
                 rules.emplace(pair, std::make_pair(rank, merged)).second);
     }
     Ids word;
@@ -59,7 +62,9 @@ TEST(BpeTest, MergesAsTheDefinitionSays) {
 TEST(BpeTest, TakesLongWords) {
   Bpe bpe;
   // aa, aaaa, ... up to 2^19 letters.
-  for (int32_t i = 0; i < 19; ++i) bpe.AddMerge(i, i, i + 1);
+  for (int32_t i = 0; i < 19; ++i) {
+    bpe.AddMerge(i, i, i + 1, static_cast<uint32_t>(i));
+  }
   Bpe::Scratch scratch;
   Ids merged;
   bpe.Merge(Ids(1'000'000, 0), &scratch, &merged);

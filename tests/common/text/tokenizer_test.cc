@@ -148,6 +148,29 @@ TEST(TokenizerTest, NormalisesForQwen) {
   EXPECT_EQ(Encode(*Make(model), "e\u0301"), Bytes("\u00E9"));
 }
 
+TEST(TokenizerTest, LooksForTokensInTheTextAsItIsOrNormalised) {
+  TokenizerModel model = SmallVocabulary();
+  model.pre = "qwen2";
+  // Normalised first, the text would have no "<|end|>": ">" and U+0338 compose.
+  EXPECT_EQ(Encode(*Make(model), "<|end|>\u0338"), Ids{kEnd} + Bytes("\u0338"));
+  model.normalized_ids = {kEnd};
+  EXPECT_EQ(Encode(*Make(model), "<|end|>\u0338"), Bytes("<|end|\u226F"));
+  EXPECT_EQ(Encode(*Make(model), "a<|end|>b"),
+            Bytes("a") + Ids{kEnd} + Bytes("b"));
+  // The token's own text is normalised too.
+  model.tokens[kEnd] = "e\u0301";
+  EXPECT_EQ(Encode(*Make(model), "xe\u0301"), Bytes("x") + Ids{kEnd});
+  EXPECT_EQ(Encode(*Make(model), "x\u00E9"), Bytes("x") + Ids{kEnd});
+}
+
+TEST(TokenizerTest, FindsNoTokenInTheTextOfAControlTokenThatIsData) {
+  TokenizerModel model = SmallVocabulary();
+  model.tokens[kTool] = "<|e";
+  const auto tokenizer = Make(model);
+  EXPECT_EQ(Encode(*tokenizer, "<|e<|end|>", SpecialTokens::kAsText),
+            Ids{kTool} + Bytes("<|end|>"));
+}
+
 TEST(TokenizerTest, DecodesToValidUtf8) {
   const auto tokenizer = Make(SmallVocabulary());
   const Ids ids = Ids{kHello, 0xE2, 0x82, kEnd, 0xAC, 0xFF};
@@ -241,7 +264,19 @@ struct BadModel {
 TEST(TokenizerTest, NamesTheFieldThatIsWrong) {
   const auto normal = static_cast<int32_t>(TokenType::kNormal);
   const std::vector<BadModel> cases = {
-      {"kind: \"llama\"", [](auto* m) { m->kind = "llama"; }},
+      {"kind: \"bert\"", [](auto* m) { m->kind = "bert"; }},
+      {"scores: have no place", [](auto* m) { m->scores = {1}; }},
+      {"leading_space: has no place",
+       [](auto* m) { m->leading_space = LeadingSpace::kStretch; }},
+      {"leading_space: unknown value 4",
+       [](auto* m) { m->leading_space = static_cast<LeadingSpace>(4); }},
+      {"unk_id: 268", [](auto* m) { m->unk_id = 268; }},
+      {"normalized_ids[1]: 268 is not in",
+       [](auto* m) {
+         m->normalized_ids = {kEnd, 268};
+       }},
+      {"normalized_ids[0]: 65 is neither",
+       [](auto* m) { m->normalized_ids = {65}; }},
       {"pre: unknown", [](auto* m) { m->pre = "x"; }},
       {"tokens: 0", [](auto* m) { m->tokens.clear(), m->types.clear(); }},
       {"types: ", [](auto* m) { m->types.pop_back(); }},
