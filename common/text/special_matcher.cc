@@ -33,28 +33,55 @@ void SpecialMatcher::Add(absl::string_view text, int32_t id, bool control) {
   if (end.id < 0) end = {id, control};
 }
 
+std::optional<SpecialMatcher::Found> SpecialMatcher::Longest(
+    absl::string_view text,
+    size_t begin,
+    size_t end,
+    absl::FunctionRef<bool(size_t)> may_reach) const {
+  std::optional<Found> longest;
+  int32_t node = 0;
+  for (size_t at = begin; at < text.size();) {
+    node = Child(node, text[at++]);
+    if (node < 0) break;
+    const Node& state = nodes_[static_cast<size_t>(node)];
+    if (state.id < 0) continue;
+    if (at > end && (state.control || !may_reach(at))) continue;
+    longest = {{begin, at, state.id}, state.control};
+  }
+  return longest;
+}
+
 std::optional<SpecialMatcher::Match> SpecialMatcher::Find(
-    absl::string_view text, size_t begin, bool allow_control) const {
-  while (begin < text.size()) {
+    absl::string_view text,
+    size_t begin,
+    size_t end,
+    bool allow_control,
+    absl::FunctionRef<bool(size_t)> may_reach) const {
+  while (begin < end) {
     if (!starts_[static_cast<uint8_t>(text[begin])]) {
       ++begin;
       continue;
     }
-    std::optional<Match> longest;
-    bool control = false;
-    int32_t node = 0;
-    for (size_t end = begin; end < text.size();) {
-      node = Child(node, text[end++]);
-      if (node < 0) break;
-      const Node& state = nodes_[static_cast<size_t>(node)];
-      if (state.id < 0) continue;
-      longest = {begin, end, state.id};
-      control = state.control;
+    const auto longest = Longest(text, begin, end, may_reach);
+    if (longest.has_value() && (allow_control || !longest->control)) {
+      return longest->match;
     }
-    if (longest.has_value() && (allow_control || !control)) return longest;
-    begin = longest.has_value() ? longest->end : begin + 1;
+    begin = longest.has_value() ? longest->match.end : begin + 1;
   }
   return std::nullopt;
+}
+
+bool SpecialMatcher::IsControl(absl::string_view text) const {
+  const auto longest =
+      Longest(text, 0, text.size(), [](size_t) { return false; });
+  return longest.has_value() && longest->control &&
+         longest->match.end == text.size();
+}
+
+bool SpecialMatcher::BeginsWithControl(absl::string_view text) const {
+  const auto longest =
+      Longest(text, 0, text.size(), [](size_t) { return false; });
+  return longest.has_value() && longest->control;
 }
 
 }  // namespace specwire

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/functional/function_ref.h"
 #include "absl/strings/string_view.h"
 
 namespace specwire {
@@ -31,15 +32,26 @@ class SpecialMatcher {
   // REQUIRES: !text.empty().
   void Add(absl::string_view text, int32_t id, bool control);
 
-  // The first match in text[begin, text.size()). Without `allow_control` the
-  // text of a control token is passed over as a whole: no token is found in it.
+  // The first match that begins in text[begin, end). A control token lies
+  // wholly in there, and without `allow_control` its text is passed over as a
+  // whole: no token is found in it. Another token may go on behind `end`, to
+  // where `may_reach` allows.
+  // REQUIRES: end <= text.size().
   std::optional<Match> Find(absl::string_view text,
                             size_t begin,
-                            bool allow_control) const;
+                            size_t end,
+                            bool allow_control,
+                            absl::FunctionRef<bool(size_t)> may_reach) const;
 
-  bool empty() const { return nodes_.size() == 1; }
+  // True if `text` is, or begins with, a control token.
+  bool IsControl(absl::string_view text) const;
+  bool BeginsWithControl(absl::string_view text) const;
 
  private:
+  struct Found {
+    Match match;
+    bool control;
+  };
   struct Node {
     int32_t id = -1;
     bool control = false;
@@ -47,6 +59,11 @@ class SpecialMatcher {
 
   // The index of the child, or -1.
   int32_t Child(int32_t node, char byte) const;
+  // The longest token that begins at `begin`, as Find has it.
+  std::optional<Found> Longest(absl::string_view text,
+                               size_t begin,
+                               size_t end,
+                               absl::FunctionRef<bool(size_t)> may_reach) const;
 
   std::vector<Node> nodes_;
   // (node, byte) to node.

@@ -70,9 +70,9 @@ class Tokenizer {
                                               SpecialTokens special) const;
 
   // Token ids of the segments' concatenation. A control token is recognised
-  // only where it lies wholly within a segment that allows it, a user-defined
-  // one where it lies wholly within any; words, merges and added spaces are
-  // those of the whole text, as if there were no seams.
+  // only where it lies wholly within a segment that allows it, and nothing that
+  // begins before that segment takes it away; words, merges and added spaces
+  // are those of the whole text, as if there were no seams.
   absl::StatusOr<std::vector<int32_t>> EncodeSegments(
       absl::Span<const TextSegment> segments) const;
 

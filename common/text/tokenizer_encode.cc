@@ -38,7 +38,9 @@ class Tokenizer::Encoder {
   };
 
   // Cuts `text` at the tokens of `matcher`: their ids are appended, and what
-  // lies between is handed to `add_stretch`. A token lies wholly in one part.
+  // lies between is handed to `add_stretch`. A control token lies wholly in one
+  // part. Another may cross seams, but takes nothing away from a control token
+  // that a later part wrote.
   template <typename AddStretch>
   absl::Status ForEachStretch(const SpecialMatcher& matcher,
                               absl::string_view text,
@@ -48,18 +50,40 @@ class Tokenizer::Encoder {
     size_t done = 0;
     // Matches are looked for from here on.
     size_t from = 0;
-    for (const Part& part : parts) {
+    for (size_t i = 0; i < parts.size(); ++i) {
+      const Part& part = parts[i];
       while (from < part.end) {
-        const auto match =
-            matcher.Find(text.substr(0, part.end), from, part.special_allowed);
+        const auto match = matcher.Find(
+            text, from, part.end, part.special_allowed, [&](size_t end) {
+              return !CutsControl(matcher, text, parts, i, end);
+            });
         if (!match.has_value()) break;
         SPECWIRE_RETURN_IF_ERROR(add_stretch(done, match->begin));
         ids_.push_back(match->id);
         done = from = match->end;
       }
-      from = part.end;
+      from = std::max(from, part.end);
     }
     return add_stretch(done, text.size());
+  }
+
+  // True if a control token that counts begins behind part `i` and before
+  // `end`.
+  static bool CutsControl(const SpecialMatcher& matcher,
+                          absl::string_view text,
+                          const std::vector<Part>& parts,
+                          size_t i,
+                          size_t end) {
+    for (; parts[i].end < end; ++i) {
+      const Part& next = parts[i + 1];
+      if (!next.special_allowed) continue;
+      for (size_t at = parts[i].end; at < std::min(end, next.end); ++at) {
+        if (matcher.BeginsWithControl(text.substr(at, next.end - at))) {
+          return true;
+        }
+      }
+    }
+    return false;
   }
 
   // Encodes text_[begin, end), which has no tokens of matcher_ left in it.

@@ -327,14 +327,8 @@ absl::StatusOr<std::optional<std::array<int32_t, 3>>> Tokenizer::ReadMerge(
 }
 
 bool Tokenizer::IsControlText(absl::string_view text) const {
-  const auto is = [this](const SpecialMatcher& matcher,
-                         absl::string_view pattern) {
-    if (pattern.empty()) return false;
-    const auto match = matcher.Find(pattern, 0, /*allow_control=*/true);
-    return match.has_value() && match->begin == 0 &&
-           match->end == pattern.size() && IsSpecial(match->id);
-  };
-  return is(matcher_, text) || is(normalized_matcher_, NormalizedToken(text));
+  return matcher_.IsControl(text) ||
+         normalized_matcher_.IsControl(NormalizedToken(text));
 }
 
 // Every way to make a token of two others is a rule; the score of what it makes

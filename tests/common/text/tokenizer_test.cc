@@ -158,14 +158,42 @@ TEST(TokenizerTest, LooksForTokensInTheTextAsItIsOrNormalised) {
   EXPECT_EQ(Encode(*Make(model), "a<|end|>b"),
             Bytes("a") + Ids{kEnd} + Bytes("b"));
   // The token's own text is normalised too.
-  model.tokens[kEnd] = "e\u0301";
+  model.tokens[kEnd] = std::string("e\u0301");
   EXPECT_EQ(Encode(*Make(model), "xe\u0301"), Bytes("x") + Ids{kEnd});
   EXPECT_EQ(Encode(*Make(model), "x\u00E9"), Bytes("x") + Ids{kEnd});
 }
 
+TEST(TokenizerTest, FindsUserDefinedTokensAcrossSeams) {
+  TokenizerModel model = SmallVocabulary();
+  const auto user_defined = [&](const std::string& text) {
+    model.tokens.push_back(text);
+    model.types.push_back(static_cast<int32_t>(TokenType::kUserDefined));
+    return static_cast<int32_t>(model.tokens.size()) - 1;
+  };
+  const int32_t pair = user_defined("\n\n");
+  const int32_t thief = user_defined("x<|e");
+  const auto tokenizer = Make(model);
+  const auto encode = [&](std::vector<TextSegment> segments) {
+    const auto ids = tokenizer->EncodeSegments(segments);
+    EXPECT_TRUE(ids.ok()) << ids.status();
+    return *ids;
+  };
+  EXPECT_EQ(encode({{"a\n", false}, {"\n\n", true}}),
+            Bytes("a") + Ids{pair} + Bytes("\n"));
+  EXPECT_EQ(encode({{"<to", false}, {"", true}, {"ol>", true}}), Ids{kTool});
+  EXPECT_EQ(encode({{"x<", false}, {"|e", false}, {"nd|>", true}}),
+            Ids{thief} + Bytes("nd|>"));
+  // A control token that the template wrote stays one.
+  EXPECT_EQ(encode({{"x", false}, {"<|end|>", true}}), Bytes("x") + Ids{kEnd});
+  EXPECT_EQ(encode({{"x", false}, {"", false}, {"<|end|>", true}}),
+            Bytes("x") + Ids{kEnd});
+  EXPECT_EQ(encode({{"x", false}, {"<|end|>", false}}),
+            Ids{thief} + Bytes("nd|>"));
+}
+
 TEST(TokenizerTest, FindsNoTokenInTheTextOfAControlTokenThatIsData) {
   TokenizerModel model = SmallVocabulary();
-  model.tokens[kTool] = "<|e";
+  model.tokens[kTool] = std::string("<|e");
   const auto tokenizer = Make(model);
   EXPECT_EQ(Encode(*tokenizer, "<|e<|end|>", SpecialTokens::kAsText),
             Ids{kTool} + Bytes("<|end|>"));
@@ -277,7 +305,7 @@ TEST(TokenizerTest, NamesTheFieldThatIsWrong) {
        }},
       {"normalized_ids[0]: 65 is neither",
        [](auto* m) { m->normalized_ids = {65}; }},
-      {"pre: unknown", [](auto* m) { m->pre = "x"; }},
+      {"pre: unknown", [](auto* m) { m->pre = std::string("x"); }},
       {"tokens: 0", [](auto* m) { m->tokens.clear(), m->types.clear(); }},
       {"types: ", [](auto* m) { m->types.pop_back(); }},
       {"bos_id: -1", [](auto* m) { m->bos_id = -1; }},
