@@ -153,6 +153,22 @@ PreTokenizer::PreTokenizer(std::unique_ptr<Impl> impl)
 
 PreTokenizer::~PreTokenizer() = default;
 
+absl::string_view PreTokenizer::Gpt2Pattern() { return kGpt2; }
+
+absl::string_view PreTokenizer::SingleDigitsPattern() { return kSingleDigits; }
+
+absl::string_view PreTokenizer::FindName(absl::string_view pattern,
+                                         bool ignores_merges,
+                                         bool normalizes_to_nfc) {
+  for (const KnownPattern& known : kKnownPatterns) {
+    if (known.pattern == pattern && known.ignores_merges == ignores_merges &&
+        known.normalizes_to_nfc == normalizes_to_nfc) {
+      return known.name;
+    }
+  }
+  return {};
+}
+
 bool PreTokenizer::ignores_merges() const {
   return impl_->known->ignores_merges;
 }

@@ -29,6 +29,11 @@ class PreTokenizer {
   // INVALID_ARGUMENT, naming the known ones, if `name` is none of them.
   static absl::StatusOr<std::unique_ptr<PreTokenizer>> Create(
       absl::string_view name, uint32_t match_limit = kDefaultMatchLimit);
+  // The name of the known one that cuts by `pattern`, as it was published, and
+  // has these properties; empty if there is none.
+  static absl::string_view FindName(absl::string_view pattern,
+                                    bool ignores_merges,
+                                    bool normalizes_to_nfc);
   ~PreTokenizer();
   PreTokenizer(const PreTokenizer&) = delete;
   PreTokenizer& operator=(const PreTokenizer&) = delete;
@@ -39,6 +44,10 @@ class PreTokenizer {
   // what was emitted until then is not the whole text.
   absl::Status Split(absl::string_view text,
                      absl::FunctionRef<void(absl::string_view)> emit) const;
+
+  // The pattern of GPT-2, and the same with every digit by itself.
+  static absl::string_view Gpt2Pattern();
+  static absl::string_view SingleDigitsPattern();
 
   // True if a piece that is a token is taken as it is, whatever the merges
   // would make of it.
