@@ -13,9 +13,9 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/model/hf_pipeline.h"
 #include "common/model/json_parts.h"
 #include "common/text/byte_spelling.h"
-#include "common/text/pre_tokenizer.h"
 #include "common/text/spelled_space.h"
 
 namespace specwire {
@@ -31,43 +31,12 @@ std::string Quoted(absl::string_view text) {
   return absl::StrCat("\"", absl::CHexEscape(text.substr(0, 64)), "\"");
 }
 
-// A value in an error: short, and in ASCII.
-std::string Short(const json& value) {
-  std::string text = value.dump(
-      -1, ' ', /*ensure_ascii=*/true, json::error_handler_t::replace);
-  constexpr size_t kLimit = 200;
-  if (text.size() > kLimit) text = text.substr(0, kLimit) + "...";
-  return text;
-}
-
-// The member, null if it is absent.
-const json& Member(const json& object, const char* name) {
-  static const auto* const kNull = new json();
-  if (!object.is_object()) return *kNull;
-  const auto it = object.find(name);
-  return it == object.end() ? *kNull : *it;
-}
-
 struct AddedToken {
   std::string content;
   int32_t id;
   bool special;
   bool normalized;
 };
-
-// The steps of a pipeline: a Sequence's, or the one that there is, or none.
-std::vector<json> Steps(const json& value, const char* members) {
-  if (value.is_null()) return {};
-  if (Member(value, "type") != "Sequence") return {value};
-  const json& list = Member(value, members);
-  if (!list.is_array()) return {value};
-  return std::vector<json>(list.begin(), list.end());
-}
-
-json ReplaceStep(const char* from, const char* to) {
-  return {
-      {"type", "Replace"}, {"pattern", {{"String", from}}}, {"content", to}};
-}
 
 class Reader {
  public:
@@ -92,7 +61,8 @@ class Reader {
     if (!root_.is_object()) return Error("", "is not an object");
     SPECWIRE_RETURN_IF_ERROR(CheckModel());
     SPECWIRE_RETURN_IF_ERROR(later_);
-    SPECWIRE_RETURN_IF_ERROR(ReadPipeline());
+    SPECWIRE_RETURN_IF_ERROR(
+        ReadHfPipeline(path_, root_, flags_, &result_.model));
     SPECWIRE_RETURN_IF_ERROR(PlaceTokens());
     SPECWIRE_RETURN_IF_ERROR(ReadUnknown());
     SPECWIRE_RETURN_IF_ERROR(ReadPostProcessor());
@@ -107,14 +77,14 @@ class Reader {
   }
 
   absl::Status Unsupported(absl::string_view field, const json& value) const {
-    return Error(field, Short(value), " is not supported");
+    return Error(field, ShortJson(value), " is not supported");
   }
 
   absl::StatusOr<int32_t> ReadId(absl::string_view field,
                                  const json& value) const {
     if (!value.is_number_unsigned() || value.get<uint64_t>() >= kMaxTokens) {
       return Error(
-          field, Short(value), " is not an id in [0, ", kMaxTokens, ")");
+          field, ShortJson(value), " is not an id in [0, ", kMaxTokens, ")");
     }
     return static_cast<int32_t>(value.get<uint64_t>());
   }
@@ -125,7 +95,7 @@ class Reader {
                                 bool absent) const {
     if (value.is_null()) return absent;
     if (!value.is_boolean()) {
-      return Error(field, Short(value), " is neither true nor false");
+      return Error(field, ShortJson(value), " is neither true nor false");
     }
     return value.get<bool>();
   }
@@ -163,7 +133,7 @@ class Reader {
       const std::string& right = (*value)[1].get_ref<const std::string&>();
       merges.push_back(absl::StrCat(left, " ", right));
     } else {
-      return Later(Error(field, Short(*value), " is not two tokens"));
+      return Later(Error(field, ShortJson(*value), " is not two tokens"));
     }
     const std::string& merge = merges.back();
     if (std::count(merge.begin(), merge.end(), ' ') != 1) {
@@ -177,18 +147,19 @@ class Reader {
     const std::string field =
         name.empty() ? absl::StrCat("added_tokens[", added_.size(), "]")
                      : "added_tokens";
-    const json& content = Member(value, "content");
+    const json& content = JsonMember(value, "content");
     if (!name.empty() || !content.is_string()) {
-      return Error(field, Short(value), " is not a token");
+      return Error(field, ShortJson(value), " is not a token");
     }
     AddedToken token;
     token.content = content.get<std::string>();
     SPECWIRE_ASSIGN_OR_RETURN(
-        token.id, ReadId(absl::StrCat(field, ".id"), Member(value, "id")));
+        token.id, ReadId(absl::StrCat(field, ".id"), JsonMember(value, "id")));
     for (const char* flag : {"single_word", "lstrip", "rstrip"}) {
       SPECWIRE_ASSIGN_OR_RETURN(
           const bool set,
-          ReadFlag(absl::StrCat(field, ".", flag), Member(value, flag), false));
+          ReadFlag(
+              absl::StrCat(field, ".", flag), JsonMember(value, flag), false));
       if (set) {
         return Error(field,
                      flag,
@@ -197,13 +168,13 @@ class Reader {
                      ")");
       }
     }
-    SPECWIRE_ASSIGN_OR_RETURN(
-        token.special,
-        ReadFlag(
-            absl::StrCat(field, ".special"), Member(value, "special"), false));
+    SPECWIRE_ASSIGN_OR_RETURN(token.special,
+                              ReadFlag(absl::StrCat(field, ".special"),
+                                       JsonMember(value, "special"),
+                                       false));
     SPECWIRE_ASSIGN_OR_RETURN(token.normalized,
                               ReadFlag(absl::StrCat(field, ".normalized"),
-                                       Member(value, "normalized"),
+                                       JsonMember(value, "normalized"),
                                        !token.special));
     if (added_.size() >= kMaxTokens) {
       return Error("added_tokens", "more than ", kMaxTokens, " tokens");
@@ -213,171 +184,34 @@ class Reader {
   }
 
   absl::Status CheckModel() {
-    const json& model = Member(root_, "model");
-    const json& type = Member(model, "type");
+    const json& model = JsonMember(root_, "model");
+    const json& type = JsonMember(model, "type");
     if (type != "BPE") {
-      return Error("model.type", Short(type), " is not \"BPE\"");
+      return Error("model.type", ShortJson(type), " is not \"BPE\"");
     }
-    const json& dropout = Member(model, "dropout");
+    const json& dropout = JsonMember(model, "dropout");
     if (!dropout.is_null() && dropout != 0) {
       return Unsupported("model.dropout", dropout);
     }
     for (const char* name :
          {"continuing_subword_prefix", "end_of_word_suffix"}) {
-      const json& affix = Member(model, name);
+      const json& affix = JsonMember(model, name);
       if (!affix.is_null() && affix != "") {
         return Unsupported(absl::StrCat("model.", name), affix);
       }
     }
     SPECWIRE_ASSIGN_OR_RETURN(
-        byte_fallback_,
-        ReadFlag("model.byte_fallback", Member(model, "byte_fallback"), false));
+        flags_.byte_fallback,
+        ReadFlag(
+            "model.byte_fallback", JsonMember(model, "byte_fallback"), false));
     SPECWIRE_ASSIGN_OR_RETURN(
-        fuse_unk_,
-        ReadFlag("model.fuse_unk", Member(model, "fuse_unk"), false));
+        flags_.fuse_unk,
+        ReadFlag("model.fuse_unk", JsonMember(model, "fuse_unk"), false));
     SPECWIRE_ASSIGN_OR_RETURN(
-        ignore_merges_,
-        ReadFlag("model.ignore_merges", Member(model, "ignore_merges"), false));
+        flags_.ignore_merges,
+        ReadFlag(
+            "model.ignore_merges", JsonMember(model, "ignore_merges"), false));
     return absl::OkStatus();
-  }
-
-  // What comes before and after the merges.
-  absl::Status ReadPipeline() {
-    const json& decoder = Member(root_, "decoder");
-    if (Member(decoder, "type") == "ByteLevel") return ReadByteLevel();
-    return ReadSpelledSpaces();
-  }
-
-  absl::Status ReadByteLevel() {
-    result_.model.kind = "gpt2";
-    if (byte_fallback_) {
-      return Error("model.byte_fallback", "has no place in byte-level BPE");
-    }
-    const json& normalizer = Member(root_, "normalizer");
-    const std::vector<json> normalizers = Steps(normalizer, "normalizers");
-    const bool nfc =
-        normalizers.size() == 1 && normalizers[0] == json{{"type", "NFC"}};
-    if (!normalizers.empty() && !nfc) {
-      return Unsupported("normalizer", normalizer);
-    }
-    const json& pre_tokenizer = Member(root_, "pre_tokenizer");
-    std::string pattern;
-    if (!ReadPattern(Steps(pre_tokenizer, "pretokenizers"), &pattern)) {
-      return Unsupported("pre_tokenizer", pre_tokenizer);
-    }
-    result_.model.pre =
-        std::string(PreTokenizer::FindName(pattern, ignore_merges_, nfc));
-    if (!result_.model.pre.empty()) return absl::OkStatus();
-    return Error("pre_tokenizer",
-                 Short(pre_tokenizer),
-                 nfc ? " with" : " without",
-                 " NFC and with ignore_merges ",
-                 ignore_merges_ ? "true" : "false",
-                 " is not supported");
-  }
-
-  // The pattern by which these steps cut; false if they are none of the known.
-  static bool ReadPattern(const std::vector<json>& steps,
-                          std::string* pattern) {
-    if (steps.empty()) return false;
-    const json& last = steps.back();
-    const json& use_regex = Member(last, "use_regex");
-    if (Member(last, "type") != "ByteLevel" ||
-        Member(last, "add_prefix_space") != false ||
-        !(use_regex.is_null() || use_regex.is_boolean())) {
-      return false;
-    }
-    const bool gpt2 = use_regex != false;
-    if (steps.size() == 1 && gpt2) {
-      *pattern = std::string(PreTokenizer::Gpt2Pattern());
-      return true;
-    }
-    if (steps.size() != 2) return false;
-    const json& first = steps[0];
-    if (gpt2) {
-      *pattern = std::string(PreTokenizer::SingleDigitsPattern());
-      return first == json{{"type", "Digits"}, {"individual_digits", true}};
-    }
-    const json& regex = Member(Member(first, "pattern"), "Regex");
-    if (!regex.is_string()) return false;
-    *pattern = regex.get<std::string>();
-    return first == json{{"type", "Split"},
-                         {"pattern", {{"Regex", *pattern}}},
-                         {"behavior", "Isolated"},
-                         {"invert", false}};
-  }
-
-  absl::Status ReadSpelledSpaces() {
-    TokenizerModel& model = result_.model;
-    model.kind = "llama";
-    if (!byte_fallback_) {
-      return Error("model.byte_fallback", "is not true");
-    }
-    if (ignore_merges_) {
-      return Error("model.ignore_merges",
-                   "is supported in byte-level BPE only");
-    }
-    const std::string space(kSpelledSpace);
-    const json spelled = ReplaceStep(" ", space.c_str());
-    const json& normalizer = Member(root_, "normalizer");
-    const std::vector<json> normalizers = Steps(normalizer, "normalizers");
-    const json& pre_tokenizer = Member(root_, "pre_tokenizer");
-    const std::vector<json> cuts = Steps(pre_tokenizer, "pretokenizers");
-    if (normalizers.empty()) {
-      if (!ReadMetaspace(cuts)) {
-        return Unsupported("pre_tokenizer", pre_tokenizer);
-      }
-    } else {
-      const json prepend = {{"type", "Prepend"}, {"prepend", space}};
-      if (normalizers == std::vector<json>{prepend, spelled}) {
-        model.leading_space = LeadingSpace::kStretch;
-      } else if (normalizers != std::vector<json>{spelled}) {
-        return Unsupported("normalizer", normalizer);
-      }
-      // There is no space left at which this could cut.
-      const json at_spaces = {{"type", "Split"},
-                              {"pattern", {{"String", " "}}},
-                              {"behavior", "MergedWithPrevious"},
-                              {"invert", false}};
-      if (!cuts.empty() && cuts != std::vector<json>{at_spaces}) {
-        return Unsupported("pre_tokenizer", pre_tokenizer);
-      }
-    }
-    return CheckSpaceDecoder();
-  }
-
-  bool ReadMetaspace(const std::vector<json>& cuts) {
-    if (cuts.size() != 1) return false;
-    const json& scheme = Member(cuts[0], "prepend_scheme");
-    if (Member(cuts[0], "type") != "Metaspace" ||
-        Member(cuts[0], "replacement") != std::string(kSpelledSpace) ||
-        Member(cuts[0], "split") != false) {
-      return false;
-    }
-    LeadingSpace& space = result_.model.leading_space;
-    if (scheme == "first") {
-      space = LeadingSpace::kTextStart;
-    } else if (scheme == "always") {
-      space = LeadingSpace::kStretchWithout;
-    } else if (scheme != "never") {
-      return false;
-    }
-    return true;
-  }
-
-  // The decoder takes off the space that was added, and only then.
-  absl::Status CheckSpaceDecoder() const {
-    const json& decoder = Member(root_, "decoder");
-    const std::string space(kSpelledSpace);
-    std::vector<json> expected = {ReplaceStep(space.c_str(), " "),
-                                  {{"type", "ByteFallback"}},
-                                  {{"type", "Fuse"}}};
-    if (result_.model.leading_space != LeadingSpace::kNone) {
-      expected.push_back(
-          {{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}});
-    }
-    if (Steps(decoder, "decoders") == expected) return absl::OkStatus();
-    return Unsupported("decoder", decoder);
   }
 
   absl::Status CheckSize(size_t size) const {
@@ -426,7 +260,7 @@ class Reader {
       return absl::ascii_isxdigit(static_cast<unsigned char>(text[at])) &&
              !absl::ascii_islower(static_cast<unsigned char>(text[at]));
     };
-    const bool byte = byte_fallback_ && text.size() == 6 &&
+    const bool byte = flags_.byte_fallback && text.size() == 6 &&
                       absl::StartsWith(text, "<0x") && hex(3) && hex(4) &&
                       text[5] == '>';
     return byte ? TokenType::kByte : TokenType::kNormal;
@@ -502,14 +336,14 @@ class Reader {
   }
 
   absl::Status ReadUnknown() {
-    const json& unk = Member(Member(root_, "model"), "unk_token");
+    const json& unk = JsonMember(JsonMember(root_, "model"), "unk_token");
     if (unk.is_null()) return absl::OkStatus();
     TokenizerModel& model = result_.model;
     if (!unk.is_string()) return Error("model.unk_token", "is not a text");
     const std::optional<int32_t> id =
         result_.Find(unk.get_ref<const std::string&>());
     if (!id.has_value()) {
-      return Error("model.unk_token", Short(unk), " is not a token");
+      return Error("model.unk_token", ShortJson(unk), " is not a token");
     }
     size_t num_bytes = 0;
     if (model.kind == "llama") {
@@ -522,9 +356,9 @@ class Reader {
     }
     // With all bytes there, nothing is unknown.
     if (num_bytes == 256 && model.kind == "gpt2") return absl::OkStatus();
-    if (num_bytes < 256 && (model.kind == "gpt2" || !fuse_unk_)) {
+    if (num_bytes < 256 && (model.kind == "gpt2" || !flags_.fuse_unk)) {
       return Error("model.unk_token",
-                   Short(unk),
+                   ShortJson(unk),
                    " stands for single bytes or characters, which is not "
                    "supported");
     }
@@ -551,12 +385,12 @@ class Reader {
   }
 
   absl::Status ReadPostProcessor() {
-    const json& processor = Member(root_, "post_processor");
+    const json& processor = JsonMember(root_, "post_processor");
     bool had_template = false;
-    for (const json& step : Steps(processor, "processors")) {
+    for (const json& step : HfSteps(processor, "processors")) {
       // It changes offsets only.
-      if (Member(step, "type") == "ByteLevel") continue;
-      if (Member(step, "type") != "TemplateProcessing" || had_template) {
+      if (JsonMember(step, "type") == "ByteLevel") continue;
+      if (JsonMember(step, "type") != "TemplateProcessing" || had_template) {
         return Unsupported("post_processor", processor);
       }
       had_template = true;
@@ -567,18 +401,19 @@ class Reader {
 
   // One special token before the text at most, and nothing after it.
   absl::Status ReadTemplate(const json& step) {
-    const json& single = Member(step, "single");
+    const json& single = JsonMember(step, "single");
     const auto refuse = [&] { return Unsupported("post_processor", single); };
     if (!single.is_array() || single.empty() || single.size() > 2) {
       return refuse();
     }
-    if (Member(Member(single.back(), "Sequence"), "id") != "A") return refuse();
+    if (JsonMember(JsonMember(single.back(), "Sequence"), "id") != "A")
+      return refuse();
     if (single.size() == 1) return absl::OkStatus();
-    const json& name = Member(Member(single[0], "SpecialToken"), "id");
+    const json& name = JsonMember(JsonMember(single[0], "SpecialToken"), "id");
     if (!name.is_string()) return refuse();
-    const json& ids = Member(
-        Member(Member(step, "special_tokens"), name.get<std::string>().c_str()),
-        "ids");
+    const json& ids = JsonMember(JsonMember(JsonMember(step, "special_tokens"),
+                                            name.get<std::string>().c_str()),
+                                 "ids");
     if (!ids.is_array() || ids.size() != 1) return refuse();
     SPECWIRE_ASSIGN_OR_RETURN(const int32_t id,
                               ReadId("post_processor", ids[0]));
@@ -595,9 +430,7 @@ class Reader {
   absl::Status later_;
   std::vector<std::pair<std::string, int32_t>> words_;
   std::vector<AddedToken> added_;
-  bool byte_fallback_ = false;
-  bool fuse_unk_ = false;
-  bool ignore_merges_ = false;
+  HfModelFlags flags_;
   HfTokenizerJson result_;
 };
 

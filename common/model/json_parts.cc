@@ -99,6 +99,7 @@ class Handler : public nlohmann::json_sax<json> {
   std::string Field() const {
     std::string field;
     for (const Container& container : open_) {
+      if (container.name.empty()) continue;
       absl::StrAppend(&field, field.empty() ? "" : "/", container.name);
     }
     return field;
@@ -190,6 +191,21 @@ absl::StatusOr<json> ReadJsonParts(
     return handler.status();
   }
   return handler.Take();
+}
+
+const json& JsonMember(const json& object, const char* name) {
+  static const auto* const kNull = new json();
+  if (!object.is_object()) return *kNull;
+  const auto it = object.find(name);
+  return it == object.end() ? *kNull : *it;
+}
+
+std::string ShortJson(const json& value) {
+  std::string text = value.dump(
+      -1, ' ', /*ensure_ascii=*/true, json::error_handler_t::replace);
+  constexpr size_t kLimit = 200;
+  if (text.size() > kLimit) text = text.substr(0, kLimit) + "...";
+  return text;
 }
 
 }  // namespace specwire

@@ -34,4 +34,11 @@ absl::StatusOr<nlohmann::json> ReadJsonParts(
     absl::string_view text,
     const std::map<std::string, JsonSink>& sinks);
 
+// The member of that name; null if there is none, or `object` is no object.
+const nlohmann::json& JsonMember(const nlohmann::json& object,
+                                 const char* name);
+
+// A value for an error: short, and in ASCII.
+std::string ShortJson(const nlohmann::json& value);
+
 }  // namespace specwire
