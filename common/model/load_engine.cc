@@ -91,7 +91,14 @@ void AddTokenizer(const TokenizerModel& tokenizer, Sha256* digest) {
   for (const int32_t type : tokenizer.types) {
     digest->UpdateInt(type);
   }
+  digest->UpdateSized(absl::string_view(
+      reinterpret_cast<const char*>(tokenizer.scores.data()),
+      tokenizer.scores.size() * sizeof(float)));
+  digest->UpdateInt(static_cast<int64_t>(tokenizer.normalized_ids.size()));
+  for (const int32_t id : tokenizer.normalized_ids) digest->UpdateInt(id);
+  digest->UpdateInt(static_cast<int64_t>(tokenizer.leading_space));
   // Ids are never negative, so -1 stands for none.
+  digest->UpdateInt(tokenizer.unk_id.value_or(-1));
   digest->UpdateInt(tokenizer.bos_id.value_or(-1));
   digest->UpdateInt(tokenizer.eos_id.value_or(-1));
   digest->UpdateInt(tokenizer.add_bos ? 1 : 0);
