@@ -11,6 +11,7 @@
 #include "common/model/engine.h"
 #include "common/model/kv_cache.h"
 #include "common/model/large_pages.h"
+#include "common/model/memory.h"
 
 namespace specwire {
 namespace {
@@ -26,19 +27,12 @@ float* Floats(const at::Tensor& tensor) { return tensor.data_ptr<float>(); }
 
 }  // namespace
 
-int64_t Int8KvBlockBytes(const ModelConfig& config) {
-  const int64_t values =
-      kKvSlots * (config.head_dim + RoundUp(config.head_dim, 16));
-  return values * config.num_layers * config.num_kv_heads *
-         static_cast<int64_t>(sizeof(uint16_t));
-}
-
 Int8Attention::Int8Attention(const ModelConfig& config,
                              const Int8AttentionOptions& options)
     : config_(config),
       kernels_(options.kernels),
       threads_(options.threads),
-      head_values_(kKvSlots * (config.head_dim + RoundUp(config.head_dim, 16))),
+      head_values_(Int8KvHeadValues(config)),
       block_values_(head_values_ * config.num_layers * config.num_kv_heads),
       heads_per_kv_head_(config.num_heads / config.num_kv_heads),
       most_attend_rows_(

@@ -14,9 +14,6 @@
 
 namespace specwire {
 
-// Bytes of one KV block of these operations, all computed layers.
-int64_t Int8KvBlockBytes(const ModelConfig& config);
-
 struct Int8AttentionOptions {
   // Longest sequence.
   int max_model_len = 0;

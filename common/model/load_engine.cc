@@ -26,6 +26,7 @@
 #include "common/model/float_control.h"
 #include "common/model/int8_attention.h"
 #include "common/model/kv_cache.h"
+#include "common/model/memory.h"
 #include "common/model/model_files.h"
 #include "common/model/ops_aten.h"
 #include "common/model/ops_int8.h"

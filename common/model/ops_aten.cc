@@ -501,11 +501,6 @@ void AtenOps::AttendRow(
 
 }  // namespace
 
-int64_t AtenKvBlockBytes(const ModelConfig& config) {
-  return config.kv_values_per_token() * kKvBlockSize *
-         static_cast<int64_t>(sizeof(float));
-}
-
 std::unique_ptr<Ops> CreateAtenOps(const ModelConfig& config,
                                    const AtenOptions& options) {
   return std::make_unique<AtenOps>(config, options);

@@ -28,9 +28,6 @@ struct AtenOptions {
   bool one_row_a_tile = false;
 };
 
-// Bytes of one KV block of these operations, all computed layers.
-int64_t AtenKvBlockBytes(const ModelConfig& config);
-
 // The operations of the "reference" engine: float32 on ATen, unless a format
 // says otherwise of the matrix products. It is the yardstick for the quality of
 // other engines. On one machine its rows are
