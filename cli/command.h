@@ -29,6 +29,7 @@ void AddGenerateCommand(CLI::App* app, Runner* runner);
 void AddChatCommand(CLI::App* app, Runner* runner);
 void AddScoreCommand(CLI::App* app, Runner* runner);
 void AddTokenizeCommand(CLI::App* app, Runner* runner);
+void AddInspectCommand(CLI::App* app, Runner* runner);
 void AddNodesCommand(CLI::App* app, Runner* runner);
 void AddDrainCommand(CLI::App* app, Runner* runner);
 void AddStatsCommand(CLI::App* app, Runner* runner);

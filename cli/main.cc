@@ -35,6 +35,7 @@ int Main(int argc, char** argv) {
   AddChatCommand(&app, &runner);
   AddScoreCommand(&app, &runner);
   AddTokenizeCommand(&app, &runner);
+  AddInspectCommand(&app, &runner);
   AddNodesCommand(&app, &runner);
   AddDrainCommand(&app, &runner);
   AddStatsCommand(&app, &runner);

@@ -2,16 +2,11 @@
 #include "cli/model_files.h"
 
 #include <filesystem>
-#include <memory>
 #include <system_error>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "common/base/status_macros.h"
-#include "common/model/draft_model.h"
-#include "common/model/gguf.h"
-#include "common/model/gguf_tokenizer.h"
-#include "common/text/tokenizer.h"
+#include "cli/vocabulary.h"
 
 namespace specwire::cli {
 namespace {
@@ -42,7 +37,7 @@ absl::StatusOr<std::string> FindDefaultModel(const std::string& folder) {
       absl::StrCat("there is no ",
                    kDefaultModel,
                    " here or above the program; run scripts/setup.sh, or name "
-                   "a model file with --model"));
+                   "a model with --model"));
 }
 
 std::optional<std::string> FindDraftModel(const std::string& folder,
@@ -50,27 +45,7 @@ std::optional<std::string> FindDraftModel(const std::string& folder,
   std::optional<std::string> found = FindFile(folder, kDraftModel);
   if (!found.has_value()) return std::nullopt;
   // Whoever loads the files will say what is wrong with one that is not read.
-  const absl::StatusOr<bool> fits = FitsVocabulary(*found, target);
-  return fits.ok() && *fits ? found : std::nullopt;
-}
-
-absl::StatusOr<bool> FitsVocabulary(const std::string& draft_model,
-                                    const std::string& target) {
-  SPECWIRE_ASSIGN_OR_RETURN(const std::unique_ptr<GgufFile> draft_file,
-                            GgufFile::Open(draft_model));
-  SPECWIRE_ASSIGN_OR_RETURN(const std::optional<DraftModelInfo> draft,
-                            ReadDraftModelInfo(*draft_file));
-  if (!draft.has_value()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(draft_model, ": is no draft model"));
-  }
-  SPECWIRE_ASSIGN_OR_RETURN(const std::unique_ptr<GgufFile> target_file,
-                            GgufFile::Open(target));
-  SPECWIRE_ASSIGN_OR_RETURN(TokenizerModel model,
-                            ReadTokenizerModel(*target_file));
-  SPECWIRE_ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer,
-                            Tokenizer::Create(std::move(model)));
-  return tokenizer->fingerprint() == draft->vocabulary_fingerprint;
+  return CheckPairOfFiles(*found, target).ok() ? found : std::nullopt;
 }
 
 }  // namespace specwire::cli

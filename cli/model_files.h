@@ -14,13 +14,8 @@ absl::StatusOr<std::string> FindDefaultModel(const std::string& folder);
 
 // The draft model that comes with the project, looked for in the same places
 // under draft_node/models/; nothing if it is not there or was made for another
-// vocabulary than that of the model file `target`.
+// vocabulary than that of `target`, a file or a folder.
 std::optional<std::string> FindDraftModel(const std::string& folder,
                                           const std::string& target);
-
-// Whether the draft model in a file speaks the token ids of a target's file.
-// INVALID_ARGUMENT or NOT_FOUND if one of them is not what it should be.
-absl::StatusOr<bool> FitsVocabulary(const std::string& draft_model,
-                                    const std::string& target);
 
 }  // namespace specwire::cli

@@ -84,11 +84,12 @@ void AddUpFlags(CLI::App* command, UpFlags* flags) {
                     "all processes");
   command->add_option("--model",
                       options->model,
-                      "The target's file (default: SmolLM2-135M-Instruct in "
-                      "models/)");
+                      "The target, a GGUF file or a Hugging Face folder "
+                      "(default: SmolLM2-135M-Instruct in models/)");
   command->add_option("--served_model_name",
                       options->served_model_name,
-                      "What users call the model (default: the file's)");
+                      "What users call the model (default: the name of the "
+                      "file or folder)");
   command
       ->add_option("--per_request_spec_decode_metrics",
                    options->per_request_spec_decode_metrics,

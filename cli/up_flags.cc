@@ -57,14 +57,17 @@ void AddNodeFlags(CLI::App* command, UpOptions* options) {
       ->check(CLI::Range(1, kMaxThreads));
   command->add_option("--draft_model",
                       options->draft_model,
-                      "The drafter's file (default, for drafters with a model: "
-                      "the draft model that comes with the project, if it fits "
-                      "the target, else the target's)");
-  command->add_option("--draft_layers",
-                      options->draft_layers,
-                      "Only the first N layers of the drafter's file, which is "
-                      "the target's then if no other is named (default: 4 of "
-                      "the target's, all of another)");
+                      "What a drafter with a model computes, a GGUF file or a "
+                      "Hugging Face folder: a draft model, or any model of the "
+                      "target's vocabulary (default: the draft model that "
+                      "comes with the project, if it fits the target, else the "
+                      "target)");
+  command->add_option(
+      "--draft_layers",
+      options->draft_layers,
+      "Only the first N layers of the drafter's model, which is "
+      "the target's then if no other is named (default: 4 of "
+      "the target's, all of another)");
   command->add_option("--max_model_len",
                       options->max_model_len,
                       "Longest sequence in tokens (default: the model's)");

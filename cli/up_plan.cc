@@ -9,6 +9,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "cli/model_files.h"
+#include "cli/vocabulary.h"
 #include "common/base/host_port.h"
 #include "common/base/processors.h"
 #include "common/base/status_macros.h"
@@ -265,6 +266,22 @@ void ChooseDrafter(const std::string& folder, UpOptions* options) {
   }
 }
 
+// FAILED_PRECONDITION if the model that was named for drafting speaks of other
+// tokens than the target. The nodes will say what is wrong with a model that
+// cannot be read.
+absl::Status CheckDraftModel(const UpOptions& options) {
+  const DrafterKind* kind = FindDrafterKind(options.drafter);
+  if (kind == nullptr || !kind->has_model || options.draft_model.empty() ||
+      IsSynthetic(options)) {
+    return absl::OkStatus();
+  }
+  const absl::Status fits =
+      CheckPairOfFiles(options.draft_model, options.model);
+  if (!absl::IsFailedPrecondition(fits)) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("--draft_model: ", fits.message()));
+}
+
 }  // namespace
 
 ThreadShares ShareThreads(const UpOptions& options) {
@@ -306,6 +323,7 @@ absl::StatusOr<UpPlan> MakeUpPlan(const UpOptions& asked,
   if (options.model.empty() && !IsSynthetic(options)) {
     SPECWIRE_ASSIGN_OR_RETURN(options.model, FindDefaultModel(folder));
   }
+  SPECWIRE_RETURN_IF_ERROR(CheckDraftModel(options));
   ChooseDrafter(folder, &options);
   SPECWIRE_RETURN_IF_ERROR(CheckSynthetic(options));
   UpPlan plan;

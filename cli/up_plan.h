@@ -113,7 +113,9 @@ std::string DescribeThreads(const UpOptions& options);
 // Makes the plan. `folder` holds the programs. In place of `hybrid` it takes
 // `suffix` where neither a draft model nor layers are named and the project's
 // own draft model does not fit. INVALID_ARGUMENT for a malformed address,
-// NOT_FOUND if no default model is there, UNAVAILABLE if an address is taken.
+// NOT_FOUND if no default model is there, FAILED_PRECONDITION if the draft
+// model named has another vocabulary than the target, UNAVAILABLE if an address
+// is taken.
 absl::StatusOr<UpPlan> MakeUpPlan(const UpOptions& options,
                                   const std::string& folder);
 

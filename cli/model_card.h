@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "cli/vocabulary.h"
+#include "common/model/config.h"
+#include "common/model/model_files.h"
+
+namespace specwire::cli {
+
+// What can be told of a model without loading it.
+struct ModelCard {
+  // Tensors of one type.
+  struct Tensors {
+    std::string type;
+    int64_t count = 0;
+    int64_t bytes = 0;
+  };
+  // What the weights take in an engine.
+  struct Weights {
+    std::string engine;
+    int64_t bytes = 0;
+  };
+
+  std::string path;
+  std::string format;
+  // What a cluster calls it.
+  std::string name;
+  ModelConfig config;
+  // The embedding serves as the head.
+  bool tied_head = false;
+  // The files say themselves what each rotary frequency is divided by.
+  bool rope_factors = false;
+  // Values of all tensors.
+  int64_t num_parameters = 0;
+  // The type with the most bytes first.
+  std::vector<Tensors> tensors;
+  // For each of kEngineNames.
+  std::vector<Weights> weights;
+  Vocabulary vocabulary;
+  // Why the chat template cannot be used, if it cannot. Without a template it
+  // is OK.
+  absl::Status chat_template;
+
+  bool has_chat_template() const {
+    return vocabulary.tokenizer != nullptr &&
+           !vocabulary.tokenizer->model().chat_template.empty();
+  }
+};
+
+// Errors name the file and the field, or the tensor.
+absl::StatusOr<ModelCard> ReadModelCard(const ModelFiles& files);
+
+}  // namespace specwire::cli
