@@ -42,9 +42,12 @@ void AddFlags(CLI::App* app, Flags* flags) {
          "adversarial (the target's own file), random, "
          "synthetic (made up)")
       ->required();
-  app->add_option("--draft_model",
-                  flags->drafter.model,
-                  "the drafter's GGUF file, for those that have a model");
+  app->add_option(
+      "--draft_model",
+      flags->drafter.model,
+      "the drafter's model: a GGUF file or a Hugging Face folder, for "
+      "those that have one: a draft model, or any model of the "
+      "target's vocabulary");
   app->add_option("--engine",
                   flags->drafter.engine.engine,
                   "how a model computes: " + EngineNames())

@@ -139,9 +139,11 @@ void AddFlags(CLI::App* app, Flags* flags) {
       ->check([](const std::string& name) {
         return name.empty() ? "is empty; use none" : "";
       });
-  app->add_option("--local_draft_model",
-                  flags->local_draft_model,
-                  "the model's GGUF file for --local_drafter hybrid");
+  app->add_option(
+      "--local_draft_model",
+      flags->local_draft_model,
+      "the model for --local_drafter hybrid: a GGUF file or a Hugging "
+      "Face folder");
   app->add_flag("--inspect",
                 flags->inspect,
                 "let users look into the model: attention, distributions, "
