@@ -2,7 +2,7 @@
 // A second real model: gemma3-270m in Q4_K_M, which has a vocabulary of 262,144
 // tokens, local layers, norms everywhere and a gate of its own. Compared with
 // what Hugging Face transformers computes from the same file in float32
-// (tests/data/make_gemma_reference.py).
+// (tests/data/make_gemma_logits.py).
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -19,13 +19,13 @@
 namespace specwire {
 namespace {
 
-constexpr char kModel[] = SPECWIRE_MODEL_DIR "/gemma3-270m.Q4_K_M.gguf";
+constexpr char kModel[] = SPECWIRE_MODEL_DIR "/gemma-3-270m-q4_k_m.gguf";
 
 class GemmaTest : public ::testing::Test {
  protected:
   void SetUp() override {
     if (!std::filesystem::exists(kModel)) {
-      GTEST_SKIP() << "NOT TESTED: models/gemma3-270m.Q4_K_M.gguf is absent; "
+      GTEST_SKIP() << "NOT TESTED: models/gemma-3-270m-q4_k_m.gguf is absent; "
                       "docs/models.md says how to get it";
     }
     std::ifstream in(SPECWIRE_TEST_DATA "/reference/gemma3_270m.json");

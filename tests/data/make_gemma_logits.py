@@ -4,7 +4,7 @@
 largest logits, and greedy texts with the distance between the two best logits.
 
   pip install torch transformers accelerate gguf sentencepiece protobuf
-  tests/data/make_gemma_reference.py FOLDER/gemma3-270m.gguf \
+  tests/data/make_gemma_logits.py FOLDER/gemma3-270m.gguf \
       > tests/data/reference/gemma3_270m.json
 """
 
