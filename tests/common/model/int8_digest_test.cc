@@ -189,6 +189,23 @@ TEST_F(Int8DigestTest, TinyModel) {
   }
 }
 
+// What Llama's family does not use: windows, norms of heads and of branches,
+// biases, another gate. Prompts longer than the windows.
+TEST_F(Int8DigestTest, OtherFamilies) {
+  for (const char* family : {"gemma3", "qwen2_window", "qwen3"}) {
+    const std::string folder =
+        absl::StrCat(SPECWIRE_TEST_DATA "/families/", family);
+    for (const EngineCase& engine : Int8Engines()) {
+      SCOPED_TRACE(absl::StrCat(family, ", ", engine.Name()));
+      const auto loaded = Load(engine, folder);
+      Digester digester(loaded.get());
+      digester.Add(RandomTokens(45, 33), 5, 24);
+      digester.Add(RandomTokens(46, 290), 100, 24);
+      Check(family, digester.Finish(folder + "/model.safetensors"));
+    }
+  }
+}
+
 TEST_F(Int8DigestTest, DefaultModel) {
   if (!std::filesystem::exists(kDefaultModel)) {
     GTEST_SKIP() << "NOT TESTED: models/SmolLM2-135M-Instruct.Q4_1.gguf is "
