@@ -60,6 +60,8 @@ inline void StoreHalf(uint16_t* to, Lanes x) {
 constexpr int kQueriesTogether = 4;
 
 #include "common/kernels/lanes.inc.h"
+// Behind the lanes.
+#include "common/kernels/attend.inc.h"
 
 // How far ahead of the multiplications weights are fetched. The processor's own
 // prefetcher stops at the end of each page.

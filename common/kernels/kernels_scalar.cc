@@ -114,6 +114,8 @@ inline void StoreHalf(uint16_t* to, Lanes x) {
 constexpr int kQueriesTogether = 1;
 
 #include "common/kernels/lanes.inc.h"
+// Behind the lanes.
+#include "common/kernels/attend.inc.h"
 
 // One block of outputs for one row.
 void BlockInt8(const LinearArgs& args, int64_t block, int row, float* out) {

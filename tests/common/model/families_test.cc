@@ -179,6 +179,40 @@ TEST_P(FamiliesTest, AGgufFileOfTheSameWeightsHasTheSameBits) {
   }
 }
 
+// What the console shows of attention: nothing outside a local layer's window.
+TEST_P(FamiliesTest, AttentionStaysInTheWindow) {
+  const auto folder = ModelFiles::Open(Folder());
+  ASSERT_TRUE(folder.ok()) << folder.status();
+  const auto config = (*folder)->ReadConfig(320, 0);
+  ASSERT_TRUE(config.ok()) << config.status();
+  const auto engine = Load({"int8", ""}, Folder());
+  for (int layer = 0; layer < config->num_layers; ++layer) {
+    AttentionProbe probe = {.layer = layer};
+    const auto kv = engine->NewSequence();
+    Compute(*engine,
+            {{.kv = kv.get(),
+              .tokens = tokens_,
+              .num_logits = 1,
+              .attention = &probe}});
+    const size_t length = tokens_.size();
+    ASSERT_EQ(probe.weights.size(),
+              static_cast<size_t>(config->num_heads) * length * length);
+    const auto window = static_cast<size_t>(config->window(layer));
+    for (size_t i = 0; i < probe.weights.size(); i += length) {
+      const size_t row = i / length % length;
+      const size_t first = window > 0 && row >= window ? row + 1 - window : 0;
+      double sum = 0;
+      for (size_t at = 0; at < length; ++at) {
+        const float weight = probe.weights[i + at];
+        if (at < first || at > row) ASSERT_EQ(weight, 0) << row << " " << at;
+        sum += double{weight};
+      }
+      ASSERT_NEAR(sum, 1, 1e-5);
+      ASSERT_GT(probe.weights[i + first], 0);
+    }
+  }
+}
+
 // In pieces of random size, some with a second sequence, what belongs to nobody
 // being NaN, over the ends of windows and of a chunk of attention.
 TEST_P(FamiliesTest, RowsThreadsAndInstructionSetsDoNotShow) {
