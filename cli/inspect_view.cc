@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "cli/quoted.h"
 #include "cli/table.h"
+#include "common/model/engine_names.h"
 #include "common/model/memory.h"
 #include "common/text/printable.h"
 
@@ -23,6 +24,12 @@ constexpr int kUsualLengths[] = {2048, 8192};
 
 std::string Mebibytes(int64_t bytes) {
   return absl::StrFormat("%.1f", static_cast<double>(bytes) / (1 << 20));
+}
+
+// As people write it: 1000000, not 1e+06.
+std::string NumberText(float value) {
+  const bool whole = value == std::trunc(value) && std::fabs(value) < 1e15F;
+  return whole ? absl::StrFormat("%.0f", value) : absl::StrCat(value);
 }
 
 // "0-4, 6-10, 12" of the layers that are local.
@@ -45,10 +52,11 @@ std::string ScalingText(const ModelCard& card) {
     case RopeScaling::Kind::kNone:
       return "";
     case RopeScaling::Kind::kLinear:
-      return absl::StrCat("rope scaling linear, factor ", scaling.factor);
+      return absl::StrCat("rope scaling linear, factor ",
+                          NumberText(scaling.factor));
     case RopeScaling::Kind::kLlama3:
       return absl::StrCat("rope scaling llama3, factor ",
-                          scaling.factor,
+                          NumberText(scaling.factor),
                           " above ",
                           scaling.original_max_position_embeddings,
                           " positions");
@@ -109,10 +117,11 @@ void AddDraftRows(const DraftModelInfo& draft, std::vector<TableRow>* rows) {
 
 void AddTokenizerRows(const ModelCard& card, std::vector<TableRow>* rows) {
   const Tokenizer& tokenizer = *card.vocabulary.tokenizer;
+  const std::string pre = Printable(tokenizer.model().pre);
   rows->push_back({"tokenizer",
                    absl::StrCat(Printable(tokenizer.model().kind),
-                                ", pre-tokenizer ",
-                                Printable(tokenizer.model().pre),
+                                pre.empty() ? "" : ", pre-tokenizer ",
+                                pre,
                                 ", ",
                                 card.vocabulary.size,
                                 " tokens")});
@@ -128,7 +137,10 @@ std::string MemoryTable(const ModelCard& card, absl::Span<const int> lengths) {
   }
   std::vector<TableRow> rows = {std::move(header)};
   for (const ModelCard::Weights& weights : card.weights) {
-    TableRow row = {weights.engine, Mebibytes(weights.bytes)};
+    TableRow row = {weights.dtype == kFloat32Dtype
+                        ? weights.engine
+                        : absl::StrCat(weights.engine, ", ", weights.dtype),
+                    Mebibytes(weights.bytes)};
     for (const int length : lengths) {
       row.push_back(Mebibytes(KvBytes(weights.engine, card.config, length)));
     }
@@ -218,7 +230,7 @@ std::vector<std::string> Features(const ModelCard& card) {
   const ModelConfig& config = card.config;
   std::vector<std::string> features = {
       config.activation == Activation::kSilu ? "silu" : "gelu (tanh)",
-      absl::StrCat("rope_theta ", config.rope_theta)};
+      absl::StrCat("rope_theta ", NumberText(config.rope_theta))};
   const auto add = [&](bool has, std::string feature) {
     if (has) features.push_back(std::move(feature));
   };
@@ -226,23 +238,23 @@ std::vector<std::string> Features(const ModelCard& card) {
   add(!scaling.empty(), scaling);
   const std::string layers = LayerRanges(config.local_layers);
   add(!layers.empty(),
-      absl::StrCat(
-          "window of ",
-          config.sliding_window,
-          " in layers ",
-          layers,
-          config.local_rope_theta > 0
-              ? absl::StrCat(" with rope_theta ", config.local_rope_theta)
-              : ""));
+      absl::StrCat("window of ",
+                   config.sliding_window,
+                   " in layers ",
+                   layers,
+                   config.local_rope_theta > 0
+                       ? absl::StrCat(" with rope_theta ",
+                                      NumberText(config.local_rope_theta))
+                       : ""));
   add(config.qk_norm, "norms of queries and keys");
   add(config.qkv_bias, "biases of queries, keys and values");
   add(config.post_norms, "norms behind attention and feed-forward");
   const float usual =
       static_cast<float>(1 / std::sqrt(static_cast<double>(config.head_dim)));
   add(std::fabs(config.attention_scale - usual) > 1e-6F * usual,
-      absl::StrCat("attention scale ", config.attention_scale));
+      absl::StrCat("attention scale ", NumberText(config.attention_scale)));
   add(config.embedding_scale != 1.0F,
-      absl::StrCat("embeddings times ", config.embedding_scale));
+      absl::StrCat("embeddings times ", NumberText(config.embedding_scale)));
   add(card.tied_head, "tied head");
   return features;
 }
@@ -322,9 +334,11 @@ Json InspectJson(const ModelCard& card, absl::Span<const int> lengths) {
           {{"max_model_len", length},
            {"kv_bytes", KvBytes(weights.engine, card.config, length)}});
     }
-    json["memory"].push_back({{"engine", weights.engine},
-                              {"weight_bytes", weights.bytes},
-                              {"kv_cache", std::move(caches)}});
+    Json memory = {{"engine", weights.engine}};
+    if (weights.engine == kReferenceEngine) memory["dtype"] = weights.dtype;
+    memory["weight_bytes"] = weights.bytes;
+    memory["kv_cache"] = std::move(caches);
+    json["memory"].push_back(std::move(memory));
   }
   return json;
 }

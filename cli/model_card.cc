@@ -55,10 +55,13 @@ absl::StatusOr<ModelCard> ReadModelCard(const ModelFiles& files) {
       !names.rope_factors.empty() && table.Find(names.rope_factors) != nullptr;
   AddTensors(table, &card);
   for (const char* const engine : kEngineNames) {
-    SPECWIRE_ASSIGN_OR_RETURN(
-        const int64_t bytes,
-        WeightBytes(engine, table, files.naming(), card.config));
-    card.weights.push_back({engine, bytes});
+    for (const char* const dtype : {kFloat32Dtype, kBfloat16Dtype}) {
+      if (!CheckFormat(engine, dtype, kCpuDevice).ok()) continue;
+      SPECWIRE_ASSIGN_OR_RETURN(
+          const int64_t bytes,
+          WeightBytes(engine, dtype, table, files.naming(), card.config));
+      card.weights.push_back({engine, dtype, bytes});
+    }
   }
   if (card.has_chat_template()) {
     card.chat_template =

@@ -24,6 +24,8 @@ struct ModelCard {
   // What the weights take in an engine.
   struct Weights {
     std::string engine;
+    // As --dtype of the verifier, for the reference engine.
+    std::string dtype;
     int64_t bytes = 0;
   };
 
@@ -40,7 +42,6 @@ struct ModelCard {
   int64_t num_parameters = 0;
   // The type with the most bytes first.
   std::vector<Tensors> tensors;
-  // For each of kEngineNames.
   std::vector<Weights> weights;
   Vocabulary vocabulary;
   // Why the chat template cannot be used, if it cannot. Without a template it

@@ -92,9 +92,9 @@ void AddTokenizer(const TokenizerModel& tokenizer, Sha256* digest) {
   for (const int32_t type : tokenizer.types) {
     digest->UpdateInt(type);
   }
-  digest->UpdateSized(absl::string_view(
-      reinterpret_cast<const char*>(tokenizer.scores.data()),
-      tokenizer.scores.size() * sizeof(float)));
+  digest->UpdateSized(
+      absl::string_view(reinterpret_cast<const char*>(tokenizer.scores.data()),
+                        tokenizer.scores.size() * sizeof(float)));
   digest->UpdateInt(static_cast<int64_t>(tokenizer.normalized_ids.size()));
   for (const int32_t id : tokenizer.normalized_ids) digest->UpdateInt(id);
   digest->UpdateInt(static_cast<int64_t>(tokenizer.leading_space));

@@ -30,8 +30,9 @@ bool IsFourBits(GgmlType type) {
   return type == GgmlType::kQ4_0 || type == GgmlType::kQ4_1;
 }
 
-int64_t BytesOf(const Matrix& matrix, bool int8) {
-  if (!int8) return matrix.rows * matrix.columns * kFloatBytes;
+// In values of so many bytes, or if that is 0 in the int8 engine's forms.
+int64_t BytesOf(const Matrix& matrix, int64_t value_bytes) {
+  if (value_bytes > 0) return matrix.rows * matrix.columns * value_bytes;
   // As Int8Linear chooses.
   const WeightForm form = matrix.four_bits && matrix.columns % kGroupSize == 0
                               ? WeightForm::kInt4
@@ -41,7 +42,7 @@ int64_t BytesOf(const Matrix& matrix, bool int8) {
          PackedScales(form, matrix.rows, groups) * kHalfBytes;
 }
 
-// Reads what the matrices of a model are made of.
+// Reads what the matrices of a model are made of; value_bytes as in BytesOf.
 class Matrices {
  public:
   Matrices(const TensorTable& tensors,
@@ -49,18 +50,19 @@ class Matrices {
            const ModelConfig& config)
       : tensors_(tensors), names_(NamesFor(naming, config)), config_(config) {}
 
-  absl::StatusOr<int64_t> Bytes(bool int8) const {
+  absl::StatusOr<int64_t> Bytes(int64_t value_bytes) const {
     SPECWIRE_ASSIGN_OR_RETURN(
         const Matrix embedding,
         OfVocabulary(names_.embedding, config_.vocab_size));
-    int64_t bytes = BytesOf(embedding, int8);
+    int64_t bytes = BytesOf(embedding, value_bytes);
     if (!config_.tied_head && tensors_.Find(names_.head) != nullptr) {
       SPECWIRE_ASSIGN_OR_RETURN(const Matrix head,
                                 OfVocabulary(names_.head, config_.head_size));
-      bytes += BytesOf(head, int8);
+      bytes += BytesOf(head, value_bytes);
     }
     for (int layer = 0; layer < config_.num_layers; ++layer) {
-      SPECWIRE_ASSIGN_OR_RETURN(const int64_t of_layer, OfLayer(layer, int8));
+      SPECWIRE_ASSIGN_OR_RETURN(const int64_t of_layer,
+                                OfLayer(layer, value_bytes));
       bytes += of_layer;
     }
     return bytes;
@@ -110,7 +112,7 @@ class Matrices {
     return matrix;
   }
 
-  absl::StatusOr<int64_t> OfLayer(int layer, bool int8) const {
+  absl::StatusOr<int64_t> OfLayer(int layer, int64_t value_bytes) const {
     const int64_t width = config_.hidden_size;
     const int64_t ffn = config_.intermediate_size;
     const int64_t kv_size = config_.kv_size();
@@ -125,7 +127,7 @@ class Matrices {
           OfParts(layer, width, {{names_.ffn_gate, ffn}, {names_.ffn_up, ffn}}),
           OfParts(layer, ffn, {{names_.ffn_down, width}})}) {
       SPECWIRE_RETURN_IF_ERROR(matrix.status());
-      bytes += BytesOf(*matrix, int8);
+      bytes += BytesOf(*matrix, value_bytes);
     }
     return bytes;
   }
@@ -159,10 +161,13 @@ int64_t KvBytes(absl::string_view engine,
 }
 
 absl::StatusOr<int64_t> WeightBytes(absl::string_view engine,
+                                    absl::string_view dtype,
                                     const TensorTable& tensors,
                                     TensorNaming naming,
                                     const ModelConfig& config) {
-  return Matrices(tensors, naming, config).Bytes(engine == kInt8Engine);
+  int64_t value_bytes = dtype == kBfloat16Dtype ? kHalfBytes : kFloatBytes;
+  if (engine == kInt8Engine) value_bytes = 0;
+  return Matrices(tensors, naming, config).Bytes(value_bytes);
 }
 
 }  // namespace specwire

@@ -34,8 +34,9 @@ int64_t KvBytes(absl::string_view engine,
 // beside them. What int8 keeps of Q4_0 is told for scales below 8188, as those
 // of real models are. INVALID_ARGUMENT or NOT_FOUND naming the tensor if one of
 // the matrices is absent or has another shape.
-// REQUIRES: `engine` is one of kEngineNames.
+// REQUIRES: `engine` and `dtype` go together: CheckFormat.
 absl::StatusOr<int64_t> WeightBytes(absl::string_view engine,
+                                    absl::string_view dtype,
                                     const TensorTable& tensors,
                                     TensorNaming naming,
                                     const ModelConfig& config);

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "cli/inspect_view.h"
 #include "cli/model_card.h"
 #include "tests/common/model/tiny_file.h"
@@ -49,9 +50,10 @@ chat template  yes
 vocabulary     59549810b4635f0b5ccfab127aad799c3178c822b3ff7645bdb0f8cf2157eda9
 model digest   of the loaded model: specwire nodes --json
 
-memory in MiB  weights  KV cache of 256
-int8           0.1      0.1
-reference      0.5      0.2
+memory in MiB        weights  KV cache of 256
+int8                 0.1      0.1
+reference            0.5      0.2
+reference, bfloat16  0.2      0.2
 )");
 }
 
@@ -80,6 +82,8 @@ TEST(InspectTest, TellsItAsJson) {
             R"([{"max_model_len":100,"kv_bytes":43008},)"
             R"({"max_model_len":256,"kv_bytes":98304}])");
   EXPECT_EQ(json["memory"][1]["weight_bytes"], 4 * 131072);
+  EXPECT_EQ(json["memory"][2]["dtype"], "bfloat16");
+  EXPECT_EQ(json["memory"][2]["weight_bytes"], 2 * 131072);
 }
 
 TEST(InspectTest, TellsADraftModelsCard) {
@@ -112,7 +116,41 @@ TEST(InspectTest, TheDefaultModel) {
             HasSubstr("parameters     134515008\n"),
             HasSubstr("210 in Q4_1 (63.3 MiB), 1 in Q8_0 (28.7 MiB)"),
             HasSubstr("weights  KV cache of 2048  KV cache of 8192\n"),
-            HasSubstr("reference      513.0    90.0              360.0\n")));
+            HasSubstr(
+                "reference            513.0    90.0              360.0\n")));
+}
+
+TEST(InspectTest, TellsWhatAFolderIs) {
+  const auto text = [](const std::string& family) {
+    return TextOf(absl::StrCat(SPECWIRE_TEST_DATA "/families/", family));
+  };
+  EXPECT_EQ(text("gemma3/"),
+            R"(model          gemma3, Hugging Face folder
+architecture   gemma3, 4 layers, width 32, feed-forward 48
+attention      4 heads of 16 on 1 of keys and values
+features       gelu (tanh); rope_theta 1000000; window of 32 in layers 0-1, 3 with rope_theta 10000; norms of queries and keys; norms behind attention and feed-forward; attention scale 0.223607; embeddings times 5.65685; tied head
+context        512 tokens
+parameters     49824
+tensors        54 in F32 (0.2 MiB)
+tokenizer      gpt2, pre-tokenizer llama-bpe, 320 tokens
+BOS            1 "<s>", not added to raw prompts
+EOS            2 "</s>"
+chat template  none
+vocabulary     4a757196be5b9dcba75a898e2499fba0a28d8420d5a0fd9673eda9f35d68187b
+model digest   of the loaded model: specwire nodes --json
+
+memory in MiB        weights  KV cache of 512
+int8                 0.1      0.1
+reference            0.2      0.2
+reference, bfloat16  0.1      0.2
+)");
+  // In several files.
+  EXPECT_THAT(text("llama3"),
+              AllOf(HasSubstr("rope scaling llama3, factor 8 above 64 "
+                              "positions; tied head\n"),
+                    HasSubstr("20 in BF16")));
+  EXPECT_THAT(text("qwen2"), HasSubstr("biases of queries, keys and values"));
+  EXPECT_THAT(text("mistral"), HasSubstr("window of 40 in layers 0-1\n"));
 }
 
 TEST(InspectTest, NamesWhatTheConfigurationTurnsOn) {
@@ -139,7 +177,7 @@ TEST(InspectTest, NamesWhatTheConfigurationTurnsOn) {
   EXPECT_THAT(
       Features(card),
       ElementsAre("gelu (tanh)",
-                  "rope_theta 1e+06",
+                  "rope_theta 1000000",
                   "rope scaling llama3, factor 8 above 8192 positions",
                   "window of 512 in layers 0-1, 3, 5-7 with rope_theta 10000",
                   "norms of queries and keys",

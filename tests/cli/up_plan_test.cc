@@ -9,11 +9,13 @@
 #include <string>
 #include <vector>
 
+#include "tests/common/model/tiny_file.h"
 #include "tests/testing/certificates.h"
 
 namespace specwire::cli {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 
 UpOptions Options() {
@@ -313,6 +315,42 @@ TEST(UpPlanTest, PrefersTheProjectsOwnDraftModelWhereItFits) {
   EXPECT_EQ(Value(draft_node(), "--draft_model"), "m.gguf");
   EXPECT_EQ(Value(draft_node(), "--draft_layers"), "4");
   fs::remove_all(folder);
+}
+
+TEST(UpPlanTest, RefusesADraftModelWithAnotherVocabulary) {
+  TinyFile tiny;
+  tiny.tokens[1] = "<|other|>";
+  UpOptions options = Options();
+  options.model = SPECWIRE_TINY_MODEL;
+  options.draft_model = tiny.Write("up_plan_other");
+  for (const char* drafter : {kModelDrafter, kHybridDrafter, kOracleDrafter}) {
+    options.drafter = drafter;
+    const absl::Status status = MakeUpPlan(options, "/bin").status();
+    EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
+    EXPECT_THAT(std::string(status.message()),
+                AllOf(HasSubstr("--draft_model: "),
+                      HasSubstr("cannot draft for"),
+                      HasSubstr("<|other|>")));
+  }
+  // The draft node says that it has no use for one.
+  options.drafter = "suffix";
+  EXPECT_TRUE(MakeUpPlan(options, "/bin").ok());
+}
+
+TEST(UpPlanTest, AnyModelOfTheSameVocabularyMayDraft) {
+  TinyFile tiny;
+  tiny.strings["tokenizer.chat_template"] = "{{ 1 }}";
+  UpOptions options = Options();
+  options.model = SPECWIRE_TINY_MODEL;
+  options.draft_model = tiny.Write("up_plan_small");
+  for (const char* drafter : {kModelDrafter, kHybridDrafter}) {
+    options.drafter = drafter;
+    const auto plan = MakeUpPlan(options, "/bin");
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    EXPECT_EQ(Value(plan->nodes.at(1), "--drafter"), drafter);
+    EXPECT_EQ(Value(plan->nodes.at(1), "--draft_model"), options.draft_model);
+    EXPECT_EQ(Value(plan->nodes.at(1), "--draft_layers"), "absent");
+  }
 }
 
 struct Division {

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The command line without a cluster: usage, messages, exit codes."""
 
+import json
 import os
 import subprocess
 import tempfile
 import unittest
 
-from process_cluster import (BIN, DATA, UNREACHABLE, USAGE, free_port,
-                             one_line)
+from process_cluster import (BIN, DATA, FAILED, TINY_MODEL, UNREACHABLE, USAGE,
+                             free_port, make_tiny_model, one_line)
 
 QUESTIONS = DATA / "questions.jsonl"
 
@@ -90,6 +91,12 @@ class UsageTest(unittest.TestCase):
               "synthetic", "--engine", "synthetic"), "--allow_synthetic"),
             (("tokenize",), "TEXT"),
             (("nodes", "--coordinator", ""), "--coordinator"),
+            (("inspect",), "MODEL"),
+            (("inspect", "a", "b", "c"), "c"),
+            (("inspect", TINY_MODEL, "--max_model_len", "0"),
+             "--max_model_len"),
+            (("inspect", TINY_MODEL, "--max_model_len", "257"),
+             "--max_model_len: 257 is above the model's context length 256"),
             (("up", "--engine", "magic"), "--engine"),
             (("up", "--drafter", "bogus"), "bogus"),
             (("up", "--verifiers", "0"), "--verifiers"),
@@ -184,10 +191,47 @@ class UsageTest(unittest.TestCase):
             self.check_refused("nodes", names=ports[2], code=UNREACHABLE,
                                environment=environment)
 
+    def test_inspect_ends_with_what_it_found(self):
+        with tempfile.TemporaryDirectory() as folder:
+            other = os.path.join(folder, "other.gguf")
+            make_tiny_model(other, "--layers", "2", "--permute_vocab")
+            done = run("inspect", TINY_MODEL)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn(b"KV cache of 256\n", done.stdout)
+            done = run("inspect", TINY_MODEL, "--json", "--max_model_len",
+                       "100")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            model = json.loads(done.stdout)
+            self.assertEqual(model["vocab_size"], 320)
+            self.assertEqual(
+                [cache["max_model_len"]
+                 for cache in model["memory"][0]["kv_cache"]], [100])
+            done = run("inspect", TINY_MODEL, TINY_MODEL)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn(b"can draft for", done.stdout)
+            # The smaller one is to draft, whichever is named first.
+            for pair in ((TINY_MODEL, other), (other, TINY_MODEL)):
+                done = run("inspect", *pair)
+                self.assertEqual(done.returncode, FAILED, done.stderr)
+                self.assertTrue(one_line(done.stdout.decode()))
+                self.assertTrue(done.stdout.decode().startswith(
+                    f"{other} cannot draft for {TINY_MODEL}: "), done.stdout)
+            done = run("inspect", "--json", TINY_MODEL, other)
+            self.assertEqual(done.returncode, FAILED, done.stderr)
+            pair = json.loads(done.stdout)
+            self.assertEqual((pair["draft_model"], pair["target"],
+                              pair["fits"]), (other, TINY_MODEL, False))
+            self.assertIn("token 3", pair["reason"])
+            missing = os.path.join(folder, "missing.gguf")
+            for arguments in ((missing,), (TINY_MODEL, missing),
+                              (folder,), (os.devnull,)):
+                self.check_refused("inspect", *arguments, code=FAILED,
+                                   names=arguments[-1])
+
     def test_help_and_version_end_with_0(self):
         for arguments in [("--help",), ("--version",), ("generate", "--help"),
                           ("up", "--help"), ("stats", "--help"),
-                          ("bench", "--help")]:
+                          ("bench", "--help"), ("inspect", "--help")]:
             done = run(*arguments)
             self.assertEqual(done.returncode, 0)
             self.assertNotEqual(done.stdout, b"")

@@ -38,6 +38,8 @@ TEST(VocabularyTest, TheSameTokensFit) {
   EXPECT_TRUE(CheckPairOfFiles(SPECWIRE_TINY_MODEL, SPECWIRE_TINY_MODEL).ok());
   EXPECT_TRUE(
       CheckPairOfFiles(SPECWIRE_TINY_DRAFT_MODEL, SPECWIRE_TINY_MODEL).ok());
+  const std::string families = SPECWIRE_TEST_DATA "/families/";
+  EXPECT_TRUE(CheckPairOfFiles(families + "llama3", families + "qwen2/").ok());
   // Ids that are not in use do not count.
   EXPECT_EQ(Refusal("padded",
                     [](TinyFile* tiny) {
@@ -87,6 +89,16 @@ TEST(VocabularyTest, NamesTheFirstTokenThatDiffers) {
               [](TinyFile* tiny) { tiny->token_types[0] = kUserDefined; }),
       HasSubstr("token 0, which is \"<|endoftext|>\" in the draft model's and "
                 "\"<|endoftext|>\" (special) in the target's"));
+}
+
+TEST(VocabularyTest, AFolderIsComparedWithAFile) {
+  const absl::Status fits = CheckPairOfFiles(
+      SPECWIRE_TEST_DATA "/families/llama3", SPECWIRE_TINY_MODEL);
+  EXPECT_TRUE(absl::IsFailedPrecondition(fits)) << fits;
+  EXPECT_THAT(std::string(fits.message()),
+              AllOf(HasSubstr("families/llama3 cannot draft for "),
+                    HasSubstr("token 0, which is \"<unk>\" (special) in the "
+                              "draft model's and \"<|endoftext|>\"")));
 }
 
 TEST(VocabularyTest, ShowsTokensOnOneShortLineAndObeysNone) {

@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 import unittest
 
-from process_cluster import (BIN, FAILED, MODEL, PATIENCE_S, Program,
+from process_cluster import (BIN, DATA, FAILED, Cluster, MODEL, PATIENCE_S, Program,
                              TINY_MODEL, UpCluster, alive, free_port,
                              make_tiny_model, one_line, read_health,
                              read_metrics, wait_until)
@@ -152,6 +152,74 @@ class UpTest(unittest.TestCase):
                 self.assertEqual(up.wait(PATIENCE_S), 0)
 
 
+# Passes of tiny models are faster than any drafter.
+WAITING = ("--patience_us", -1, "--max_draft_tokens", 4)
+
+
+class SmallerModelTest(unittest.TestCase):
+    """Ordinary models that draft for a larger one."""
+
+    def check_drafts(self, cluster, drafter):
+        flags = ("--max_tokens", 60, "the")
+        plain = cluster.generate("--no_speculation", *flags)
+        drafted = cluster.generate("--drafter", drafter, *WAITING, *flags)
+        self.assertEqual(drafted["token_ids"], plain["token_ids"])
+        stats = drafted["speculative_decoding"]
+        self.assertGreater(stats["num_accepted_draft_tokens"], 0, stats)
+        self.assertLess(stats["num_accepted_draft_tokens"],
+                        stats["num_draft_tokens"])
+
+    def test_one_with_the_same_vocabulary_drafts(self):
+        with tempfile.TemporaryDirectory() as folder:
+            small = os.path.join(folder, "small.gguf")
+            # The target's first layers, in a file of their own; it has one
+            # unused token more.
+            make_tiny_model(small, "--layers", "2", "--name", "small",
+                            "--vocab_padding", "1", "--context_length", "128")
+            for drafter in ("model", "hybrid"):
+                with self.subTest(drafter=drafter), UpCluster(
+                        "--drafter", drafter, "--draft_model",
+                        small) as cluster:
+                    self.assertEqual(
+                        [node["state"] for node in cluster.nodes()],
+                        ["serving"] * 2)
+                    self.check_drafts(cluster, drafter)
+
+    def test_folders_draft_for_one_another(self):
+        families = DATA / "families"
+        with UpCluster("--drafter", "model", "--draft_model",
+                       families / "llama3", model=families / "smollm2"
+                       ) as cluster:
+            result = cluster.generate("--max_tokens", 40, "--drafter",
+                                      "model", *WAITING, "the")
+            plain = cluster.generate("--max_tokens", 40, "--no_speculation",
+                                     "the")
+            self.assertEqual(result["token_ids"], plain["token_ids"])
+            # Random models of two families agree by chance alone.
+            self.assertGreater(
+                result["speculative_decoding"]["num_draft_tokens"], 0)
+
+    def test_one_with_another_vocabulary_is_listed_with_the_reason(self):
+        with tempfile.TemporaryDirectory() as folder, Cluster() as cluster:
+            other = os.path.join(folder, "other.gguf")
+            make_tiny_model(other, "--layers", "2", "--permute_vocab")
+            cluster.start_coordinator()
+            cluster.start_verifier()
+            cluster.wait_serving("verifier-0")
+            cluster.start_draft_node("draft-0", "model", "--draft_model",
+                                     other)
+            wait_until(lambda: "incompatible" in
+                       [node["state"] for node in cluster.nodes()],
+                       "the draft node to be judged")
+            node = next(node for node in cluster.nodes()
+                        if node["name"] == "draft-0")
+            self.assertRegex(
+                node["reason"], r"its drafter is for vocabulary \w+, the "
+                r"verifiers have 59549810")
+            self.assertLessEqual(len(cluster.generate(
+                "--max_tokens", 5, "the")["token_ids"]), 5)
+
+
 class CannotStartTest(unittest.TestCase):
 
     def check_fails(self, *flags, names, listen="127.0.0.1:0",
@@ -208,9 +276,14 @@ class CannotStartTest(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             other = os.path.join(folder, "other.gguf")
             make_tiny_model(other, "--permute_vocab")
-            self.check_fails("--model", TINY_MODEL, "--drafter", "oracle",
-                             "--draft_model", other,
-                             names=["draft-0: ", "vocabulary"])
+            for drafter in ("oracle", "model", "hybrid"):
+                self.check_fails(
+                    "--model", TINY_MODEL, "--drafter", drafter,
+                    "--draft_model", other, lines=True,
+                    names=[f"--draft_model: {other} cannot draft for "
+                           f"{TINY_MODEL}: their vocabularies differ, of 320 "
+                           "and 320 tokens; the first difference is token 3, "
+                           "which is "])
 
     def test_a_port_that_is_taken(self):
         with socket.socket() as taken:

@@ -47,9 +47,10 @@ class Loaded {
     config_ = *files_->ReadConfig(320, 0);
   }
 
-  absl::StatusOr<int64_t> Told(const char* engine) const {
+  absl::StatusOr<int64_t> Told(const char* engine,
+                               const char* dtype = kFloat32Dtype) const {
     return WeightBytes(
-        engine, files_->tensor_table(), files_->naming(), config_);
+        engine, dtype, files_->tensor_table(), files_->naming(), config_);
   }
 
   // What the int8 engine allocates for its matrices, and how many values they
@@ -135,6 +136,8 @@ TEST(MemoryTest, TellsWhatTheEnginesKeepOfWeights) {
     const auto reference = loaded.Told(kReferenceEngine);
     ASSERT_TRUE(reference.ok()) << reference.status();
     EXPECT_EQ(*reference, 4 * loaded.Values());
+    EXPECT_EQ(*loaded.Told(kReferenceEngine, kBfloat16Dtype),
+              2 * loaded.Values());
   }
 }
 
@@ -148,10 +151,13 @@ TEST(MemoryTest, NamesAMatrixThatIsNotThere) {
   const std::unique_ptr<ModelFiles> files = *ModelFiles::Open(path);
   ModelConfig config = *files->ReadConfig(320, 0);
   const auto message = [&] {
-    return std::string(
-        WeightBytes(kInt8Engine, files->tensor_table(), files->naming(), config)
-            .status()
-            .message());
+    return std::string(WeightBytes(kInt8Engine,
+                                   kFloat32Dtype,
+                                   files->tensor_table(),
+                                   files->naming(),
+                                   config)
+                           .status()
+                           .message());
   };
   config.intermediate_size = 128;
   EXPECT_THAT(message(), HasSubstr("blk.0.ffn_gate.weight"));
