@@ -204,7 +204,9 @@ TEST_P(FamiliesTest, AttentionStaysInTheWindow) {
       double sum = 0;
       for (size_t at = 0; at < length; ++at) {
         const float weight = probe.weights[i + at];
-        if (at < first || at > row) ASSERT_EQ(weight, 0) << row << " " << at;
+        if (at < first || at > row) {
+          ASSERT_EQ(weight, 0) << row << " " << at;
+        }
         sum += double{weight};
       }
       ASSERT_NEAR(sum, 1, 1e-5);
