@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "tests/integration/exactness_matrix.h"
+#include "tests/testing/families.h"
 
 namespace specwire {
 namespace {
@@ -48,14 +49,7 @@ TEST_P(ClusterFamiliesTest, PlainAndSpeculativeIdsAreEqual) {
 
 INSTANTIATE_TEST_SUITE_P(All,
                          ClusterFamiliesTest,
-                         testing::Values("llama2",
-                                         "llama3",
-                                         "smollm2",
-                                         "mistral",
-                                         "qwen2",
-                                         "qwen2_window",
-                                         "qwen3",
-                                         "gemma3"),
+                         testing::ValuesIn(kFamilies),
                          [](const auto& test) {
                            return std::string(test.param);
                          });

@@ -19,6 +19,7 @@
 #include "common/model/model_files.h"
 #include "tests/common/model/engine_test_util.h"
 #include "tests/common/model/gguf_copy.h"
+#include "tests/testing/families.h"
 #include "tests/testing/gguf_writer.h"
 
 namespace specwire {
@@ -264,14 +265,7 @@ TEST_P(FamiliesTest, RowsThreadsAndInstructionSetsDoNotShow) {
 
 INSTANTIATE_TEST_SUITE_P(All,
                          FamiliesTest,
-                         ::testing::Values("llama2",
-                                           "llama3",
-                                           "smollm2",
-                                           "mistral",
-                                           "qwen2",
-                                           "qwen2_window",
-                                           "qwen3",
-                                           "gemma3"),
+                         ::testing::ValuesIn(kFamilies),
                          [](const auto& test) {
                            return std::string(test.param);
                          });
