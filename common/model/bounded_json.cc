@@ -16,8 +16,9 @@ constexpr size_t kMinPieceLimit = 2048;
 // buffers that grow by doubling, and a third time in its errors. So pieces are
 // measured before it sees them: a string, or what lies between two. Where the
 // text is well-formed it sees the same strings; it stops where it is not.
-absl::Status CheckPieces(absl::string_view prefix, absl::string_view text) {
-  const size_t limit = std::max(kMinPieceLimit, text.size() / 32);
+absl::Status CheckPieces(absl::string_view prefix,
+                         absl::string_view text,
+                         size_t limit) {
   bool in_string = false;
   size_t start = 0;
   for (size_t i = 0; i < text.size(); ++i) {
@@ -43,6 +44,21 @@ absl::Status CheckPieces(absl::string_view prefix, absl::string_view text) {
 
 }  // namespace
 
+JsonLimits TightJsonLimits(absl::string_view text) {
+  return {std::max(kMinPieceLimit, text.size() / 32), 8};
+}
+
+bool JsonEvents::Deeper() {
+  if (++depth_ <= max_depth_) return true;
+  const std::string field = Field();
+  return Fail(absl::StrCat(prefix_,
+                           field,
+                           field.empty() ? "" : ": ",
+                           "more than ",
+                           max_depth_,
+                           " levels deep"));
+}
+
 bool JsonEvents::Fail(std::string problem) {
   if (problem_.empty()) problem_ = std::move(problem);
   return false;
@@ -56,9 +72,11 @@ bool JsonEvents::parse_error(size_t position,
 
 absl::Status ReadJson(absl::string_view field,
                       absl::string_view text,
+                      const JsonLimits& limits,
                       JsonEvents* events) {
   events->prefix_ = field.empty() ? "" : absl::StrCat(field, ": ");
-  absl::Status status = CheckPieces(events->prefix_, text);
+  events->max_depth_ = limits.depth;
+  absl::Status status = CheckPieces(events->prefix_, text, limits.piece_bytes);
   if (!status.ok()) return status;
   if (nlohmann::json::sax_parse(text.begin(), text.end(), events)) {
     return absl::OkStatus();

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/model/config_json.h"
 
-#include <algorithm>
-#include <cmath>
 #include <memory>
 #include <utility>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/model/json_parts.h"
 #include "common/model/mapped_file.h"
 
 namespace specwire {
@@ -16,7 +15,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kMaxDepth = 16;
 // Longest string that an error shows of a file.
 constexpr size_t kMaxShown = 64;
 
@@ -30,8 +28,7 @@ std::string OutOfRange(double value, double min, double max) {
 
 }  // namespace
 
-absl::StatusOr<ConfigJson> ConfigJson::Read(
-    const std::string& path, absl::Span<const absl::string_view> wanted) {
+absl::StatusOr<ConfigJson> ConfigJson::Read(const std::string& path) {
   SPECWIRE_ASSIGN_OR_RETURN(const std::unique_ptr<MappedFile> file,
                             MappedFile::Open(path));
   const auto bytes = file->bytes();
@@ -39,23 +36,10 @@ absl::StatusOr<ConfigJson> ConfigJson::Read(
     return absl::InvalidArgumentError(absl::StrCat(
         path, ": ", bytes.size(), " bytes are above the limit of ", kMaxBytes));
   }
-  bool too_deep = false;
-  // What is dropped here is parsed, but never kept.
-  const json::parser_callback_t keep =
-      [&](int depth, json::parse_event_t event, json& parsed) {
-        if (depth > kMaxDepth) too_deep = true;
-        if (event == json::parse_event_t::key) {
-          const auto& key = parsed.get_ref<const std::string&>();
-          return std::find(wanted.begin(), wanted.end(), key) != wanted.end();
-        }
-        return !too_deep;
-      };
-  json parsed = json::parse(bytes.begin(), bytes.end(), keep, false);
-  if (too_deep) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(path, ": is nested deeper than ", kMaxDepth, " levels"));
-  }
-  if (parsed.is_discarded() || !parsed.is_object()) {
+  const absl::string_view text(reinterpret_cast<const char*>(bytes.data()),
+                               bytes.size());
+  SPECWIRE_ASSIGN_OR_RETURN(json parsed, ReadJsonParts(path, text, {}));
+  if (!parsed.is_object()) {
     return absl::InvalidArgumentError(
         absl::StrCat(path, ": is not a JSON object"));
   }

@@ -10,7 +10,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "absl/types/span.h"
 
 namespace specwire {
 
@@ -22,11 +21,10 @@ class ConfigJson {
  public:
   static constexpr size_t kMaxBytes = size_t{1} << 20;
 
-  // Keeps the `wanted` keys, at any depth, of the object in a file and drops
-  // the rest. NOT_FOUND if there is no such file; INVALID_ARGUMENT, naming it,
-  // if it is larger than kMaxBytes, no JSON object or nested too deeply.
-  static absl::StatusOr<ConfigJson> Read(
-      const std::string& path, absl::Span<const absl::string_view> wanted);
+  // The object in a file. NOT_FOUND if there is no such file; INVALID_ARGUMENT,
+  // naming it, if it is larger than kMaxBytes, no JSON object or beyond a limit
+  // of ReadJsonParts.
+  static absl::StatusOr<ConfigJson> Read(const std::string& path);
 
   bool Has(absl::string_view key) const;
   // INVALID_ARGUMENT naming the key if it is absent, of another type or out of

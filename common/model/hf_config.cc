@@ -16,46 +16,6 @@ namespace {
 
 using Limits = ModelLimits;
 
-// Keys that mean something here; all others are skipped.
-constexpr absl::string_view kKeys[] = {"attention_bias",
-                                       "attn_logit_softcapping",
-                                       "eos_token_id",
-                                       "factor",
-                                       "final_logit_softcapping",
-                                       "full_attention",
-                                       "head_dim",
-                                       "hidden_act",
-                                       "hidden_activation",
-                                       "hidden_size",
-                                       "high_freq_factor",
-                                       "intermediate_size",
-                                       "layer_types",
-                                       "low_freq_factor",
-                                       "max_position_embeddings",
-                                       "max_window_layers",
-                                       "mlp_bias",
-                                       "model_type",
-                                       "num_attention_heads",
-                                       "num_hidden_layers",
-                                       "num_key_value_heads",
-                                       "original_max_position_embeddings",
-                                       "partial_rotary_factor",
-                                       "quantization_config",
-                                       "query_pre_attn_scalar",
-                                       "rms_norm_eps",
-                                       "rope_local_base_freq",
-                                       "rope_parameters",
-                                       "rope_scaling",
-                                       "rope_theta",
-                                       "rope_type",
-                                       "sliding_attention",
-                                       "sliding_window",
-                                       "sliding_window_pattern",
-                                       "tie_word_embeddings",
-                                       "type",
-                                       "use_bidirectional_attention",
-                                       "use_sliding_window"};
-
 constexpr size_t kMaxEosIds = 64;
 constexpr float kDefaultRopeTheta = 10000;
 constexpr double kMaxRopeTheta = 1e12;
@@ -361,7 +321,7 @@ absl::Status ReadEosIds(const std::string& folder,
                         ModelConfig* config) {
   SPECWIRE_RETURN_IF_ERROR(AddEosIds(file, config));
   const absl::StatusOr<ConfigJson> generation =
-      ConfigJson::Read(folder + "/generation_config.json", kKeys);
+      ConfigJson::Read(folder + "/generation_config.json");
   if (generation.ok()) {
     SPECWIRE_RETURN_IF_ERROR(AddEosIds(*generation, config));
   } else if (!absl::IsNotFound(generation.status())) {
@@ -380,7 +340,7 @@ absl::StatusOr<ModelConfig> ReadHfConfig(const std::string& folder,
                                          int vocab_size,
                                          int num_layers) {
   SPECWIRE_ASSIGN_OR_RETURN(const ConfigJson file,
-                            ConfigJson::Read(folder + "/config.json", kKeys));
+                            ConfigJson::Read(folder + "/config.json"));
   ModelConfig config;
   config.vocab_size = vocab_size;
   config.head_size = vocab_size;

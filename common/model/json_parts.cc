@@ -8,52 +8,22 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/model/bounded_json.h"
 
 namespace specwire {
 namespace {
 
 using nlohmann::json;
 
-constexpr size_t kMaxDepth = 32;
+constexpr JsonLimits kLimits = {/*piece_bytes=*/size_t{1} << 20, /*depth=*/32};
 constexpr size_t kMaxValues = size_t{1} << 14;
-constexpr size_t kMaxPieceBytes = size_t{1} << 20;
-
-template <typename... Args>
-absl::Status Invalid(const Args&... args) {
-  return absl::InvalidArgumentError(absl::StrCat(args...));
-}
-
-// The parser keeps copies of what it has read since the last string began.
-absl::Status CheckPieces(absl::string_view path, absl::string_view text) {
-  bool in_string = false;
-  size_t start = 0;
-  for (size_t i = 0; i < text.size(); ++i) {
-    if (i - start > kMaxPieceBytes) {
-      return Invalid(path,
-                     ": byte ",
-                     start,
-                     in_string ? ": a string" : ": a stretch without a string",
-                     " of more than ",
-                     kMaxPieceBytes,
-                     " bytes");
-    }
-    if (in_string && text[i] == '\\') {
-      ++i;
-    } else if (text[i] == '"') {
-      in_string = !in_string;
-      start = i;
-    }
-  }
-  return absl::OkStatus();
-}
 
 // Builds the document bottom-up on a stack of open containers.
-class Handler : public nlohmann::json_sax<json> {
+class Handler final : public JsonEvents {
  public:
   Handler(absl::string_view path, const std::map<std::string, JsonSink>& sinks)
       : path_(path), sinks_(sinks) {}
 
-  const absl::Status& status() const { return status_; }
   json Take() { return std::move(root_); }
 
   bool null() override { return Add(nullptr); }
@@ -64,19 +34,13 @@ class Handler : public nlohmann::json_sax<json> {
     return Add(value);
   }
   bool string(string_t& value) override { return Add(std::move(value)); }
-  bool binary(binary_t& /*value*/) override { return false; }
-  bool start_object(size_t /*size*/) override { return Open(json::object()); }
-  bool start_array(size_t /*size*/) override { return Open(json::array()); }
-  bool end_object() override { return Close(); }
-  bool end_array() override { return Close(); }
+  bool StartObject() override { return Open(json::object()); }
+  bool StartArray() override { return Open(json::array()); }
+  bool EndObject() override { return Close(); }
+  bool EndArray() override { return Close(); }
   bool key(string_t& name) override {
     open_.back().name = std::move(name);
     return true;
-  }
-  bool parse_error(size_t position,
-                   const std::string& /*token*/,
-                   const nlohmann::json::exception& /*error*/) override {
-    return Fail(Invalid(path_, ": byte ", position, ": malformed JSON"));
   }
 
  private:
@@ -90,13 +54,8 @@ class Handler : public nlohmann::json_sax<json> {
     size_t num_values;
   };
 
-  bool Fail(absl::Status status) {
-    if (status_.ok()) status_ = std::move(status);
-    return false;
-  }
-
   // The names that lead to the value that comes next.
-  std::string Field() const {
+  std::string Path() const {
     std::string field;
     for (const Container& container : open_) {
       if (container.name.empty()) continue;
@@ -105,24 +64,21 @@ class Handler : public nlohmann::json_sax<json> {
     return field;
   }
 
-  std::string ShortField() const {
-    return absl::CHexEscape(Field().substr(0, 128));
+  std::string Field() const override {
+    return absl::CHexEscape(Path().substr(0, 128));
   }
 
   bool Count() {
     if (++num_values_ <= kMaxValues) return true;
-    return Fail(Invalid(
-        path_, ": ", ShortField(), ": more than ", kMaxValues, " values"));
+    return Fail(absl::StrCat(
+        path_, ": ", Field(), ": more than ", kMaxValues, " values"));
   }
 
   bool Open(json value) {
-    if (open_.size() >= kMaxDepth) {
-      return Fail(Invalid(path_, ": ", ShortField(), ": too deep"));
-    }
     if (!Count()) return false;
     const JsonSink* sink = nullptr;
     if ((open_.size() == 1 || open_.size() == 2) && InObjects()) {
-      const auto it = sinks_.find(Field());
+      const auto it = sinks_.find(Path());
       if (it != sinks_.end()) sink = &it->second;
     }
     open_.push_back({std::move(value), "", sink, num_values_});
@@ -159,21 +115,20 @@ class Handler : public nlohmann::json_sax<json> {
       // What the element was made of is gone.
       num_values_ = to.num_values;
       absl::Status status = (*to.sink)(to.name, std::move(value));
-      return status.ok() || Fail(std::move(status));
+      return status.ok() || Fail(std::string(status.message()));
     }
     if (to.value.is_array()) {
       to.value.push_back(std::move(value));
       return true;
     }
     if (!to.value.emplace(to.name, std::move(value)).second) {
-      return Fail(Invalid(path_, ": ", ShortField(), ": is there twice"));
+      return Fail(absl::StrCat(path_, ": ", Field(), ": is there twice"));
     }
     return true;
   }
 
   const absl::string_view path_;
   const std::map<std::string, JsonSink>& sinks_;
-  absl::Status status_;
   json root_;
   std::vector<Container> open_;
   size_t num_values_ = 0;
@@ -185,11 +140,8 @@ absl::StatusOr<json> ReadJsonParts(
     absl::string_view path,
     absl::string_view text,
     const std::map<std::string, JsonSink>& sinks) {
-  SPECWIRE_RETURN_IF_ERROR(CheckPieces(path, text));
   Handler handler(path, sinks);
-  if (!json::sax_parse(text.begin(), text.end(), &handler)) {
-    return handler.status();
-  }
+  SPECWIRE_RETURN_IF_ERROR(ReadJson(path, text, kLimits, &handler));
   return handler.Take();
 }
 

@@ -21,9 +21,11 @@ using JsonSink =
 // document with the members of `sinks` null.
 //
 // A sink's key is the path of a container, names joined by "/" ("model/vocab"),
-// of at most two names. A sink that fails ends the reading.
+// of at most two names. A sink that fails, with INVALID_ARGUMENT, ends the
+// reading.
 //
-// INVALID_ARGUMENT, naming `path` (the file's) and the byte or the field, if
+// Built on ReadJson. INVALID_ARGUMENT, naming `path` (the file's) and the byte
+// or the field, if
 // the text is not well-formed JSON in UTF-8, has a name twice in an object
 // (those of sinks are the sinks' affair), is deeper than 32, or has a string
 // (or a stretch without one) of more than 1 MiB; and if the document, or one

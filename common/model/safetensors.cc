@@ -55,26 +55,21 @@ class IndexEvents final : public JsonEvents {
                     const string_t& /*text*/) override {
     return Ignored();
   }
-  bool start_array(size_t /*size*/) override { return Ignored() && Deeper(); }
-  bool end_array() override {
-    --depth_;
-    return true;
-  }
-  bool start_object(size_t /*size*/) override {
+  bool StartArray() override { return Ignored(); }
+  bool StartObject() override {
     if (in_weight_map_) return Unexpected();
-    in_weight_map_ = depth_ == 1 && name_ == kWeightMap;
+    in_weight_map_ = depth() == 1 && name_ == kWeightMap;
     if (in_weight_map_ && std::exchange(has_weight_map_, true)) {
       return Fail(absl::StrCat(kWeightMap, ": occurs twice"));
     }
-    return Deeper();
+    return true;
   }
-  bool end_object() override {
-    --depth_;
+  bool EndObject() override {
     in_weight_map_ = false;
     return true;
   }
   bool key(string_t& name) override {
-    if (in_weight_map_ || depth_ == 1) name_ = name;
+    if (in_weight_map_ || depth() == 1) name_ = name;
     return true;
   }
   bool string(string_t& value) override {
@@ -85,25 +80,19 @@ class IndexEvents final : public JsonEvents {
 
  private:
   static constexpr absl::string_view kWeightMap = "weight_map";
-  static constexpr int kMaxDepth = 8;
 
-  bool Deeper() {
-    return ++depth_ <= kMaxDepth ||
-           Fail(absl::StrCat("more than ", kMaxDepth, " levels deep"));
-  }
   // A value that is of no use.
   bool Ignored() {
-    const bool is_map = depth_ == 1 && name_ == kWeightMap;
-    return (depth_ > 0 && !in_weight_map_ && !is_map) || Unexpected();
+    const bool is_map = depth() == 1 && name_ == kWeightMap;
+    return (depth() > 0 && !in_weight_map_ && !is_map) || Unexpected();
   }
   bool Unexpected() override {
-    return Fail(depth_ == 0
+    return Fail(depth() == 0
                     ? "must be a JSON object"
                     : absl::StrCat(kWeightMap, ": must map texts to texts"));
   }
 
   const Pair pair_;
-  int depth_ = 0;
   bool in_weight_map_ = false;
   bool has_weight_map_ = false;
   std::string name_;
@@ -115,7 +104,7 @@ absl::Status ReadIndex(const std::string& path,
   const absl::string_view text(reinterpret_cast<const char*>(bytes.data()),
                                bytes.size());
   IndexEvents events(pair);
-  absl::Status status = ReadJson("", text, &events);
+  absl::Status status = ReadJson("", text, TightJsonLimits(text), &events);
   if (status.ok() && !events.has_weight_map()) {
     status = absl::InvalidArgumentError("weight_map: is absent");
   }

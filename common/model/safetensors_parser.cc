@@ -103,7 +103,7 @@ class HeaderEvents final : public JsonEvents {
                TensorTable* table)
       : data_(data), max_tensors_(max_tensors), table_(table) {}
 
-  bool start_object(size_t /*size*/) override {
+  bool StartObject() override {
     if (state_ == State::kStart) {
       state_ = State::kHeader;
     } else if (state_ == State::kHeader) {
@@ -136,7 +136,7 @@ class HeaderEvents final : public JsonEvents {
     entry_.dtype = value;
     return true;
   }
-  bool start_array(size_t /*size*/) override {
+  bool StartArray() override {
     if (state_ != State::kEntry || field_ == "dtype") return Unexpected();
     state_ = State::kNumbers;
     Numbers().emplace();
@@ -149,14 +149,14 @@ class HeaderEvents final : public JsonEvents {
     numbers.push_back(value);
     return true;
   }
-  bool end_array() override {
+  bool EndArray() override {
     state_ = State::kEntry;
     if (field_ == "data_offsets" && entry_.offsets->size() != 2) {
       return WrongCount();
     }
     return true;
   }
-  bool end_object() override {
+  bool EndObject() override {
     const bool is_entry = state_ == State::kEntry;
     state_ = state_ == State::kHeader ? State::kEnd : State::kHeader;
     return !is_entry || AddTensor();
@@ -311,8 +311,9 @@ absl::Status ParseSafetensors(absl::Span<const uint8_t> bytes,
   }
   HeaderEvents events(data, max_tensors, table);
   const size_t first_tensor = table->tensors().size();
+  header = header.substr(0, last + 1);
   SPECWIRE_RETURN_IF_ERROR(
-      ReadJson("header", header.substr(0, last + 1), &events));
+      ReadJson("header", header, TightJsonLimits(header), &events));
   return CheckCover(table->tensors().subspan(first_tensor), data);
 }
 

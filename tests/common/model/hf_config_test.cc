@@ -263,6 +263,17 @@ TEST_F(HfConfigTest, RefusesBrokenFiles) {
     Write("config.json", bad);
     EXPECT_FALSE(ReadHfConfig(folder_, 300, 0).ok());
   }
+  const auto problem = [&](const std::string& text) {
+    Write("config.json", text);
+    return std::string(ReadHfConfig(folder_, 300, 0).status().message());
+  };
+  EXPECT_THAT(problem(R"({"x":{"a":1,"a":2}})"),
+              HasSubstr("/config.json: x/a: is there twice"));
+  EXPECT_THAT(problem("{\"x\":" + std::string(40, '[')),
+              HasSubstr("/config.json: x: more than 32 levels deep"));
+  EXPECT_THAT(problem("{\"x\":1"),
+              HasSubstr("/config.json: malformed JSON at byte 7"));
+  EXPECT_THAT(problem("[1]"), HasSubstr("/config.json: is not a JSON object"));
   std::filesystem::remove(folder_ + "/config.json");
   EXPECT_EQ(ReadHfConfig(folder_, 300, 0).status().code(),
             absl::StatusCode::kNotFound);

@@ -350,7 +350,7 @@ TEST(HfTokenizerJsonTest, RefusesWhatIsNoJson) {
   const auto error = [](const std::string& text) {
     return ReadHfTokenizerJson("t.json", text).status();
   };
-  ExpectError(error(""), "t.json: byte");
+  ExpectError(error(""), "t.json: malformed JSON at byte 1");
   ExpectError(error("{"), "malformed JSON");
   ExpectError(error("{} x"), "malformed JSON");
   ExpectError(error("{\"a\": \"\xC3\"}"), "malformed JSON");
@@ -358,14 +358,14 @@ TEST(HfTokenizerJsonTest, RefusesWhatIsNoJson) {
   ExpectError(error("{\"a\": 1, \"a\": 2}"), "t.json: a: is there twice");
   ExpectError(error(R"({"model": {"type": "BPE"}, "model": {}})"),
               "model: is there twice");
-  ExpectError(error(std::string(1 << 20, '[')), "too deep");
+  ExpectError(error(std::string(1 << 20, '[')), "more than 32 levels deep");
   std::string objects;
   for (int i = 0; i < 100'000; ++i) objects += "{\"a\":";
-  ExpectError(error(objects), "a/a/a: too deep");
+  ExpectError(error(objects), "a/a/a: more than 32 levels deep");
   ExpectError(error("{\"a\": \"" + std::string(2 << 20, 'x') + "\"}"),
-              "t.json: byte 6: a string of more than 1048576 bytes");
+              "t.json: the string at byte 6 is longer than 1048576 bytes");
   ExpectError(error("{\"a\": 1" + std::string(2 << 20, ' ')),
-              "a stretch without a string of more than");
+              "t.json: what follows the string at byte 3 is longer than");
   std::string numbers = "[0";
   for (int i = 0; i < 20'000; ++i) numbers += ",1";
   ExpectError(error("{\"x\": " + numbers + "]}"), "x: more than 16384 values");
@@ -411,7 +411,7 @@ TEST(HfTokenizerJsonTest, RefusesEveryCutFile) {
     ASSERT_TRUE(ReadHfTokenizerJson("t.json", text).ok());
     for (size_t size = 0; size + 1 < text.size(); size += 97) {
       ExpectError(ReadHfTokenizerJson("t.json", text.substr(0, size)).status(),
-                  "t.json: byte");
+                  "t.json: malformed JSON at byte");
     }
   }
 }
@@ -523,6 +523,18 @@ TEST_F(HfFolderTest, ReadsTheConfiguration) {
   EXPECT_EQ(model->bos_id, 1);
   EXPECT_TRUE(model->add_bos);
   EXPECT_EQ(model->chat_template, "three");
+}
+
+// Published ones are longer than all the rest of their file.
+TEST_F(HfFolderTest, ReadsAConfigThatIsMostlyItsTemplate) {
+  Write("tokenizer.json", Llama());
+  for (const size_t size : {size_t{1000}, size_t{60'000}, size_t{1'000'000}}) {
+    const std::string text = "{{ x }}\n\"" + std::string(size, 'y');
+    Write("tokenizer_config.json", json{{"chat_template", text}});
+    const auto model = ReadHfTokenizer(folder_);
+    ASSERT_TRUE(model.ok()) << model.status();
+    EXPECT_EQ(model->chat_template, text);
+  }
 }
 
 TEST_F(HfFolderTest, NamesWhatIsWrongInTheConfiguration) {
