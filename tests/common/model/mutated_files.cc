@@ -437,6 +437,8 @@ std::vector<FileKind> FileKinds() {
        },
        OpenSafetensors},
       {"safetensors_index", GoodShards, MutatedShards, OpenSafetensors},
+      ConfigKind(),
+      TokenizerKind(),
   };
 }
 

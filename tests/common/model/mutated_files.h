@@ -26,12 +26,19 @@ struct FileKind {
   // Opens the folder's files and uses all that they give. Peak memory of this
   // is measured. Errors begin with the path of the folder.
   std::function<absl::Status(const std::string& folder)> open;
+  // How many cases, so that there are more than 20,000 in all.
+  int cases = 6000;
+  // What opening may take, in sizes of the folder.
+  size_t memory = 2;
 };
 inline void PrintTo(const FileKind& kind, std::ostream* out) {
   *out << kind.name;
 }
 
 std::vector<FileKind> FileKinds();
+// Of these, config.json and what goes with it, and tokenizer.json.
+FileKind ConfigKind();
+FileKind TokenizerKind();
 
 // Numbers that readers get wrong: near powers of two, or small.
 uint64_t OddNumber(Mutator& random);
