@@ -17,8 +17,8 @@ namespace specwire {
 // means all.
 //
 // Errors are INVALID_ARGUMENT (NOT_FOUND without a config.json) and name the
-// file and the key. Memory stays below a small multiple of the file, of 1 MiB
-// at most.
+// file and the key. A file has 1 MiB at most, and the limits of ReadJsonParts,
+// which bound the memory.
 absl::StatusOr<ModelConfig> ReadHfConfig(const std::string& folder,
                                          int vocab_size,
                                          int num_layers);
