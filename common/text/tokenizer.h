@@ -51,6 +51,8 @@ class Tokenizer {
   static constexpr size_t kMaxTokenBytes = 4096;
   // The longest control or user-defined token.
   static constexpr size_t kMaxSpecialTokenBytes = 256;
+  // All of those together; they are kept as a tree of bytes.
+  static constexpr size_t kMaxSpecialBytes = size_t{4} << 20;
   // Kind "llama" without merges: the most ways to make tokens of two others,
   // and the most steps to find them (the sum of the tokens' squared lengths).
   static constexpr size_t kMaxScoredMerges = size_t{1} << 22;
@@ -114,7 +116,7 @@ class Tokenizer {
   absl::Status AddTokens();
   absl::StatusOr<std::vector<bool>> ReadNormalized() const;
   absl::Status AddToken(int32_t id, bool normalized);
-  void AddSpecial(int32_t id, bool normalized);
+  absl::Status AddSpecial(int32_t id, bool normalized);
   std::string NormalizedToken(absl::string_view spelling) const;
   absl::Status AddWord(int32_t id);
   absl::Status AddByte(int32_t id);
@@ -147,6 +149,7 @@ class Tokenizer {
   // Of the text as it is, and of what Normalize makes of it.
   SpecialMatcher matcher_;
   SpecialMatcher normalized_matcher_;
+  size_t special_bytes_ = 0;
 };
 
 }  // namespace specwire

@@ -163,10 +163,9 @@ absl::Status Tokenizer::AddToken(int32_t id, bool normalized) {
       if (spells_spaces()) {
         absl::StrReplaceAll({{kSpelledSpace, " "}}, &bytes);
       }
-      AddSpecial(id, normalized);
-      return absl::OkStatus();
+      return AddSpecial(id, normalized);
     case TokenType::kUserDefined:
-      AddSpecial(id, normalized);
+      SPECWIRE_RETURN_IF_ERROR(AddSpecial(id, normalized));
       if (spells_spaces()) return AddWord(id);
       bytes = spelling;
       return absl::OkStatus();
@@ -183,13 +182,21 @@ absl::Status Tokenizer::AddToken(int32_t id, bool normalized) {
 }
 
 // Adds a token that is looked for before words are.
-void Tokenizer::AddSpecial(int32_t id, bool normalized) {
+absl::Status Tokenizer::AddSpecial(int32_t id, bool normalized) {
   const std::string& spelling = model_.tokens[static_cast<size_t>(id)];
+  special_bytes_ += spelling.size();
+  if (special_bytes_ > kMaxSpecialBytes) {
+    return FieldError(
+        "tokens: the control and user-defined ones have more than ",
+        kMaxSpecialBytes,
+        " bytes");
+  }
   if (normalized) {
     normalized_matcher_.Add(NormalizedToken(spelling), id, IsSpecial(id));
   } else {
     matcher_.Add(spelling, id, IsSpecial(id));
   }
+  return absl::OkStatus();
 }
 
 // What a token's text is in a text that has been normalised.

@@ -284,6 +284,19 @@ TEST(TokenizerTest, ServesManyThreads) {
   for (std::thread& thread : threads) thread.join();
 }
 
+TEST(TokenizerTest, LimitsTheSpecialTokens) {
+  TokenizerModel model = SmallVocabulary();
+  for (int i = 0; i < (4 << 20) / 256; ++i) {
+    std::string text = std::to_string(i);
+    text.resize(256, '-');
+    model.tokens.push_back(text);
+    model.types.push_back(static_cast<int32_t>(TokenType::kControl));
+  }
+  const auto tokenizer = Tokenizer::Create(model);
+  EXPECT_THAT(std::string(tokenizer.status().message()),
+              HasSubstr("more than 4194304 bytes"));
+}
+
 struct BadModel {
   const char* field;
   std::function<void(TokenizerModel*)> spoil;
