@@ -30,14 +30,12 @@ class WeightArena {
   int64_t used_ = 0;
 };
 
-// A matrix in the int8 engine's form. A file's 4-bit blocks (Q4_0, Q4_1) are
-// kept as they are, since quantising them anew would take more memory and lose
-// accuracy; all other types become int8.
+// A matrix in the int8 engine's form: what Int8Rows gives, packed.
 //
 // Thread safety: const methods from any thread.
 class Int8Linear final : public LinearWeight {
  public:
-  // Appends the groups to `digest`, output by output.
+  // Appends to `digest` what Int8Rows does.
   static absl::StatusOr<std::unique_ptr<Int8Linear>> Create(
       const WeightMatrix& matrix, WeightArena* arena, Sha256* digest);
 

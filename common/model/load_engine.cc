@@ -4,12 +4,10 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <optional>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/escaping.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
@@ -20,21 +18,21 @@
 #include "common/base/status_macros.h"
 #include "common/kernels/kernels.h"
 #include "common/model/config.h"
-#include "common/model/draft_model.h"
 #include "common/model/engine.h"
 #include "common/model/engine_names.h"
 #include "common/model/float_control.h"
 #include "common/model/int8_attention.h"
 #include "common/model/kv_cache.h"
 #include "common/model/memory.h"
+#include "common/model/model_digest.h"
 #include "common/model/model_files.h"
+#include "common/model/model_parts.h"
 #include "common/model/ops_aten.h"
 #include "common/model/ops_int8.h"
 #include "common/model/thread_pool.h"
 #include "common/model/torch_status.h"
 #include "common/model/transformer.h"
 #include "common/model/transformer_engine.h"
-#include "common/model/weights.h"
 
 namespace specwire {
 namespace {
@@ -79,69 +77,18 @@ std::string ModelName(const ModelFiles& files, const EngineOptions& options) {
   return files.name();
 }
 
-void AddTokenizer(const TokenizerModel& tokenizer, Sha256* digest) {
-  digest->UpdateSized(tokenizer.kind);
-  digest->UpdateSized(tokenizer.pre);
-  for (const auto* texts : {&tokenizer.tokens, &tokenizer.merges}) {
-    digest->UpdateInt(static_cast<int64_t>(texts->size()));
-    for (const std::string& text : *texts) {
-      digest->UpdateSized(text);
-    }
+absl::Status CheckDraftModel(const ModelParts& parts,
+                             const EngineOptions& options) {
+  if (!parts.draft.has_value() || options.allow_draft_model) {
+    return absl::OkStatus();
   }
-  digest->UpdateInt(static_cast<int64_t>(tokenizer.types.size()));
-  for (const int32_t type : tokenizer.types) {
-    digest->UpdateInt(type);
-  }
-  digest->UpdateSized(
-      absl::string_view(reinterpret_cast<const char*>(tokenizer.scores.data()),
-                        tokenizer.scores.size() * sizeof(float)));
-  digest->UpdateInt(static_cast<int64_t>(tokenizer.normalized_ids.size()));
-  for (const int32_t id : tokenizer.normalized_ids) digest->UpdateInt(id);
-  digest->UpdateInt(static_cast<int64_t>(tokenizer.leading_space));
-  // Ids are never negative, so -1 stands for none.
-  digest->UpdateInt(tokenizer.unk_id.value_or(-1));
-  digest->UpdateInt(tokenizer.bos_id.value_or(-1));
-  digest->UpdateInt(tokenizer.eos_id.value_or(-1));
-  digest->UpdateInt(tokenizer.add_bos ? 1 : 0);
-  digest->UpdateSized(tokenizer.chat_template);
-}
-
-// Opens the digest of a model; its weights come next.
-void AddModel(const ModelConfig& config,
-              const TokenizerModel& tokenizer,
-              absl::Span<const float> rope_factors,
-              const Ops& ops,
-              Sha256* digest) {
-  digest->UpdateSized("specwire model 3");
-  digest->UpdateSized(ops.name());
-  digest->UpdateSized(ops.kv_type());
-  digest->UpdateSized(ops.numerics_version());
-  config.AddTo(digest);
-  AddTokenizer(tokenizer, digest);
-  digest->UpdateSized(
-      absl::string_view(reinterpret_cast<const char*>(rope_factors.data()),
-                        rope_factors.size() * sizeof(float)));
-}
-
-void AddDraftModel(const DraftModelInfo& draft, Sha256* digest) {
-  digest->UpdateSized(draft.vocabulary_fingerprint);
-  digest->UpdateInt(static_cast<int64_t>(draft.head_token_ids.size()));
-  for (const int32_t id : draft.head_token_ids) digest->UpdateInt(id);
-}
-
-absl::StatusOr<std::optional<DraftModelInfo>> ReadDraftModel(
-    const ModelFiles& files, const EngineOptions& options) {
-  SPECWIRE_ASSIGN_OR_RETURN(std::optional<DraftModelInfo> draft,
-                            files.ReadDraftModel());
-  if (draft.has_value() && !options.allow_draft_model) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        files.path(),
-        ": is a draft model",
-        draft->target.empty() ? "" : " for ",
-        draft->target,
-        ", of use to a draft node only (--draft_model); it has no tokenizer"));
-  }
-  return draft;
+  const std::string& target = parts.draft->target;
+  return absl::InvalidArgumentError(absl::StrCat(
+      parts.files->path(),
+      ": is a draft model",
+      target.empty() ? "" : " for ",
+      target,
+      ", of use to a draft node only (--draft_model); it has no tokenizer"));
 }
 
 // The kernels that the environment asks for, or else the best ones.
@@ -255,13 +202,6 @@ absl::StatusOr<Capacity> ChooseCapacity(const ModelConfig& config,
   return capacity;
 }
 
-// A tensor's error, with the file's name.
-absl::Status InFile(const absl::Status& status, const ModelFiles& files) {
-  if (absl::StrContains(status.message(), files.path())) return status;
-  return absl::Status(status.code(),
-                      absl::StrCat(files.path(), ": ", status.message()));
-}
-
 void LogLoaded(const ModelInfo& info,
                const Backend& backend,
                const EngineOptions& options,
@@ -302,55 +242,39 @@ void LogLoaded(const ModelInfo& info,
 absl::StatusOr<std::unique_ptr<Engine>> Load(const ModelFiles& files,
                                              const EngineOptions& options) {
   const absl::Time started = absl::Now();
-  SPECWIRE_ASSIGN_OR_RETURN(const std::optional<DraftModelInfo> draft,
-                            ReadDraftModel(files, options));
-  TokenizerModel tokenizer;
-  if (!draft.has_value()) {
-    SPECWIRE_ASSIGN_OR_RETURN(tokenizer, files.ReadTokenizer());
-  }
-  SPECWIRE_ASSIGN_OR_RETURN(
-      ModelConfig config,
-      files.ReadConfig(draft.has_value()
-                           ? draft->vocab_size
-                           : static_cast<int>(tokenizer.tokens.size()),
-                       options.num_layers));
-  if (draft.has_value() && !draft->head_token_ids.empty()) {
-    config.head_size = static_cast<int>(draft->head_token_ids.size());
-  }
-  SPECWIRE_ASSIGN_OR_RETURN(
-      const ModelWeights weights,
-      ModelWeights::Create(&files.tensor_table(), files.naming(), config));
+  SPECWIRE_ASSIGN_OR_RETURN(ModelParts parts,
+                            ModelParts::Read(files, options.num_layers));
+  SPECWIRE_RETURN_IF_ERROR(CheckDraftModel(parts, options));
+  const ModelConfig& config = parts.config;
   SPECWIRE_ASSIGN_OR_RETURN(const Backend backend,
                             ChooseBackend(config, options));
   SPECWIRE_ASSIGN_OR_RETURN(
       const Capacity capacity,
       ChooseCapacity(config, options, backend.kv_block_bytes));
-  const auto rope_factors = weights.RopeFactors();
-  if (!rope_factors.ok()) return InFile(rope_factors.status(), files);
   std::unique_ptr<Ops> ops = CreateOps(
-      backend, config, options, capacity.max_model_len, *rope_factors);
+      backend, config, options, capacity.max_model_len, parts.rope_factors);
+  const EngineNumerics numerics = ops->numerics();
 
   ModelInfo info;
   info.name = ModelName(files, options);
   info.architecture = config.architecture;
-  info.engine = ops->name();
+  info.engine = numerics.engine;
   info.vocab_size = config.vocab_size;
   info.num_layers = config.num_layers;
   info.num_heads = config.num_heads;
   info.max_model_len = capacity.max_model_len;
   info.eos_ids = config.eos_ids;
-  info.draft = draft;
+  info.draft = parts.draft;
 
   Sha256 digest;
-  AddModel(config, tokenizer, *rope_factors, *ops, &digest);
-  if (draft.has_value()) AddDraftModel(*draft, &digest);
+  AddModelHead(numerics, parts, &digest);
   auto transformer =
-      Transformer::Create(config, weights, std::move(ops), &digest);
-  if (!transformer.ok()) return InFile(transformer.status(), files);
+      Transformer::Create(config, parts.weights, std::move(ops), &digest);
+  if (!transformer.ok()) return parts.InFile(transformer.status());
   info.model_digest = digest.FinishHex();
   LogLoaded(info, backend, options, capacity.num_blocks, started);
   return std::make_unique<TransformerEngine>(std::move(info),
-                                             std::move(tokenizer),
+                                             std::move(parts.tokenizer),
                                              *std::move(transformer),
                                              capacity.num_blocks,
                                              options.poison_free_kv);

@@ -5,13 +5,13 @@
 
 #include <cstdint>
 #include <memory>
-#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "common/base/sha256.h"
 #include "common/model/engine.h"
+#include "common/model/model_digest.h"
 #include "common/model/weights.h"
 
 namespace specwire {
@@ -65,11 +65,8 @@ class Ops {
  public:
   virtual ~Ops() = default;
 
-  // The engine's name in EngineOptions, how keys and values are stored, and a
-  // word that changes whenever any bit of a result may change.
-  virtual std::string name() const = 0;
-  virtual std::string kv_type() const = 0;
-  virtual std::string numerics_version() const = 0;
+  // What of the arithmetic a model digest covers.
+  virtual EngineNumerics numerics() const = 0;
 
   // Reads a matrix [out, in], and appends to `digest` what products with it are
   // computed from. Errors are the matrix's.

@@ -14,13 +14,13 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/string_view.h"
 #include "common/base/round_up.h"
 #include "common/base/status_macros.h"
 #include "common/kernels/kernels.h"
 #include "common/model/aten_linear.h"
 #include "common/model/engine.h"
 #include "common/model/kv_cache.h"
+#include "common/model/matrix_rows.h"
 #include "common/model/thread_pool.h"
 
 namespace specwire {
@@ -66,18 +66,16 @@ class AtenOps final : public Ops {
  public:
   AtenOps(const ModelConfig& config, const AtenOptions& options);
 
-  std::string name() const override { return "reference"; }
-  std::string kv_type() const override { return "f32"; }
-  std::string numerics_version() const override {
-    std::string version = "reference-1";
+  EngineNumerics numerics() const override {
+    EngineNumerics numerics = ReferenceNumerics();
     if (format_.converts()) {
-      absl::StrAppend(&version,
+      absl::StrAppend(&numerics.numerics_version,
                       " ",
                       c10::toString(format_.dtype),
                       " ",
                       format_.device.is_cpu() ? "cpu" : "cuda");
     }
-    return version;
+    return numerics;
   }
 
   absl::StatusOr<std::unique_ptr<LinearWeight>> PrepareLinear(
@@ -238,12 +236,8 @@ absl::StatusOr<std::unique_ptr<LinearWeight>> AtenOps::PrepareLinear(
   const auto columns = static_cast<size_t>(matrix.columns());
   at::Tensor weight = at::empty({matrix.rows(), matrix.columns()}, at::kFloat);
   for (int64_t row = 0; row < matrix.rows(); ++row) {
-    SPECWIRE_RETURN_IF_ERROR(
-        matrix.ExpandRow(row, absl::MakeSpan(RowOf(weight, row), columns)));
-    const absl::Span<const uint8_t> bytes = matrix.RowBytes(row);
-    digest->UpdateInt(static_cast<int64_t>(matrix.RowType(row)));
-    digest->UpdateSized(absl::string_view(
-        reinterpret_cast<const char*>(bytes.data()), bytes.size()));
+    SPECWIRE_RETURN_IF_ERROR(ReadFloatRow(
+        matrix, row, absl::MakeSpan(RowOf(weight, row), columns), digest));
   }
   return std::make_unique<AtenLinear>(
       weight, format_, one_row_a_tile_, &scratch_[0].linear);

@@ -33,9 +33,7 @@ class Int8Ops final : public Ops {
  public:
   Int8Ops(const ModelConfig& config, const Int8Options& options);
 
-  std::string name() const override { return "int8"; }
-  std::string kv_type() const override { return "f16"; }
-  std::string numerics_version() const override { return "int8-1"; }
+  EngineNumerics numerics() const override { return Int8Numerics(); }
 
   absl::StatusOr<std::unique_ptr<LinearWeight>> PrepareLinear(
       const WeightMatrix& matrix, Sha256* digest) override;

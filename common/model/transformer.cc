@@ -7,13 +7,13 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "common/base/logging.h"
 #include "common/base/status_macros.h"
 #include "common/model/attention_weights.h"
 #include "common/model/engine.h"
+#include "common/model/model_digest.h"
 
 namespace specwire {
 namespace {
@@ -21,12 +21,15 @@ namespace {
 // How often loading a large model says how far it is.
 constexpr absl::Duration kProgressPeriod = absl::Seconds(1);
 
-// Nothing for a tensor that the model has not; the configuration tells which.
-void AddVector(const at::Tensor& vector, Sha256* digest) {
-  if (!vector.defined()) return;
-  digest->UpdateSized(
-      absl::string_view(reinterpret_cast<const char*>(vector.data_ptr<float>()),
-                        static_cast<size_t>(vector.numel()) * sizeof(float)));
+// Appends a norm or a bias to the digest and makes a tensor of it, undefined if
+// the model has none.  [n] f32
+at::Tensor LoadVector(const std::vector<float>& vector, Sha256* digest) {
+  AddVector(vector, digest);
+  if (vector.empty()) return at::Tensor();
+  at::Tensor tensor =
+      at::empty({static_cast<int64_t>(vector.size())}, at::kFloat);
+  std::copy(vector.begin(), vector.end(), tensor.data_ptr<float>());
+  return tensor;
 }
 
 }  // namespace
@@ -57,13 +60,15 @@ absl::StatusOr<std::unique_ptr<Transformer>> Transformer::Create(
   return transformer;
 }
 
+// The digest has the parts in this order; ModelDigest has the same one.
 absl::Status Transformer::LoadWeights(const ModelWeights& weights,
                                       Sha256* digest) {
   SPECWIRE_ASSIGN_OR_RETURN(const WeightMatrix embedding, weights.Embedding());
   SPECWIRE_ASSIGN_OR_RETURN(embedding_, ops_->PrepareLinear(embedding, digest));
   SPECWIRE_RETURN_IF_ERROR(LoadLayers(weights, digest));
-  SPECWIRE_ASSIGN_OR_RETURN(final_norm_, weights.FinalNorm());
-  AddVector(final_norm_, digest);
+  SPECWIRE_ASSIGN_OR_RETURN(const std::vector<float> final_norm,
+                            weights.FinalNorm());
+  final_norm_ = LoadVector(final_norm, digest);
   SPECWIRE_ASSIGN_OR_RETURN(const std::optional<WeightMatrix> head,
                             weights.Head());
   if (head.has_value()) {
@@ -76,30 +81,23 @@ absl::Status Transformer::LoadLayers(const ModelWeights& weights,
                                      Sha256* digest) {
   absl::Time last_told = absl::Now();
   for (int i = 0; i < config_.num_layers; ++i) {
-    SPECWIRE_ASSIGN_OR_RETURN(LayerWeights from, weights.Layer(i));
+    SPECWIRE_ASSIGN_OR_RETURN(const LayerWeights from, weights.Layer(i));
     Layer layer;
-    layer.attention_norm = std::move(from.attention_norm);
-    AddVector(layer.attention_norm, digest);
+    layer.attention_norm = LoadVector(from.attention_norm, digest);
     SPECWIRE_ASSIGN_OR_RETURN(layer.qkv, ops_->PrepareLinear(from.qkv, digest));
-    layer.qkv_bias = std::move(from.qkv_bias);
-    AddVector(layer.qkv_bias, digest);
-    layer.query_norm = std::move(from.query_norm);
-    AddVector(layer.query_norm, digest);
-    layer.key_norm = std::move(from.key_norm);
-    AddVector(layer.key_norm, digest);
+    layer.qkv_bias = LoadVector(from.qkv_bias, digest);
+    layer.query_norm = LoadVector(from.query_norm, digest);
+    layer.key_norm = LoadVector(from.key_norm, digest);
     SPECWIRE_ASSIGN_OR_RETURN(
         layer.attention_output,
         ops_->PrepareLinear(from.attention_output, digest));
-    layer.attention_post_norm = std::move(from.attention_post_norm);
-    AddVector(layer.attention_post_norm, digest);
-    layer.ffn_norm = std::move(from.ffn_norm);
-    AddVector(layer.ffn_norm, digest);
+    layer.attention_post_norm = LoadVector(from.attention_post_norm, digest);
+    layer.ffn_norm = LoadVector(from.ffn_norm, digest);
     SPECWIRE_ASSIGN_OR_RETURN(layer.gate_up,
                               ops_->PrepareLinear(from.gate_up, digest));
     SPECWIRE_ASSIGN_OR_RETURN(layer.ffn_down,
                               ops_->PrepareLinear(from.ffn_down, digest));
-    layer.ffn_post_norm = std::move(from.ffn_post_norm);
-    AddVector(layer.ffn_post_norm, digest);
+    layer.ffn_post_norm = LoadVector(from.ffn_post_norm, digest);
     layers_.push_back(std::move(layer));
     if (absl::Now() - last_told > kProgressPeriod) {
       last_told = absl::Now();

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/model/weights.h"
 
-#include <ATen/ops/empty.h>
-
 #include <algorithm>
 
 #include "absl/strings/match.h"
@@ -13,11 +11,6 @@
 
 namespace specwire {
 namespace {
-
-absl::Span<float> Values(const at::Tensor& tensor) {
-  return absl::MakeSpan(tensor.data_ptr<float>(),
-                        static_cast<size_t>(tensor.numel()));
-}
 
 // The layer number in "<prefix><number>.<part>" and the part.
 std::optional<std::pair<int, absl::string_view>> ParseLayerName(
@@ -182,19 +175,19 @@ absl::Status ModelWeights::CheckNoOthers() const {
   return absl::OkStatus();
 }
 
-absl::StatusOr<at::Tensor> ModelWeights::Vector(const std::string& name,
-                                                int64_t size) const {
+absl::StatusOr<std::vector<float>> ModelWeights::Vector(const std::string& name,
+                                                        int64_t size) const {
   SPECWIRE_ASSIGN_OR_RETURN(const FileTensor* tensor,
                             tensors_->FindTensor(name, {size}));
-  at::Tensor vector = at::empty({size}, at::kFloat);
-  SPECWIRE_RETURN_IF_ERROR(ExpandToFloat(*tensor, Values(vector)));
+  std::vector<float> vector(static_cast<size_t>(size));
+  SPECWIRE_RETURN_IF_ERROR(ExpandToFloat(*tensor, absl::MakeSpan(vector)));
   return vector;
 }
 
-absl::StatusOr<at::Tensor> ModelWeights::Norm(const std::string& name,
-                                              int64_t size) const {
-  SPECWIRE_ASSIGN_OR_RETURN(at::Tensor norm, Vector(name, size));
-  for (float& weight : Values(norm)) weight += names_.norm_offset;
+absl::StatusOr<std::vector<float>> ModelWeights::Norm(const std::string& name,
+                                                      int64_t size) const {
+  SPECWIRE_ASSIGN_OR_RETURN(std::vector<float> norm, Vector(name, size));
+  for (float& weight : norm) weight += names_.norm_offset;
   return norm;
 }
 
@@ -212,7 +205,7 @@ absl::StatusOr<WeightMatrix> ModelWeights::Embedding() const {
   return FirstRows(tensor, config_.vocab_size);
 }
 
-absl::StatusOr<at::Tensor> ModelWeights::FinalNorm() const {
+absl::StatusOr<std::vector<float>> ModelWeights::FinalNorm() const {
   return Norm(names_.final_norm, config_.hidden_size);
 }
 
@@ -254,20 +247,20 @@ absl::Status ModelWeights::AppendHeads(const std::string& name,
   return absl::OkStatus();
 }
 
-absl::StatusOr<at::Tensor> ModelWeights::QkvBias(int layer) const {
-  if (!config_.qkv_bias) return at::Tensor();
+absl::StatusOr<std::vector<float>> ModelWeights::QkvBias(int layer) const {
+  std::vector<float> bias;
+  if (!config_.qkv_bias) return bias;
   const int64_t q_size = config_.q_size();
   const int64_t kv_size = config_.kv_size();
-  at::Tensor bias = at::empty({q_size + 2 * kv_size}, at::kFloat);
-  float* to = bias.data_ptr<float>();
+  bias.reserve(static_cast<size_t>(q_size + 2 * kv_size));
   for (const auto& [part, size] : {std::pair(&names_.query_bias, q_size),
                                    std::pair(&names_.key_bias, kv_size),
                                    std::pair(&names_.value_bias, kv_size)}) {
-    SPECWIRE_ASSIGN_OR_RETURN(const at::Tensor from,
+    SPECWIRE_ASSIGN_OR_RETURN(const std::vector<float> from,
                               Vector(names_.Layer(layer, *part), size));
     const bool rotated = part != &names_.value_bias;
     for (int64_t row = 0; row < size; ++row) {
-      *to++ = from.data_ptr<float>()[rotated ? HeadRow(row) : row];
+      bias.push_back(from[static_cast<size_t>(rotated ? HeadRow(row) : row)]);
     }
   }
   return bias;
@@ -279,7 +272,7 @@ absl::Status ModelWeights::ReadNorms(int layer, LayerWeights* weights) const {
   const struct {
     const std::string& part;
     int64_t size;
-    at::Tensor& norm;
+    std::vector<float>& norm;
   } norms[] = {
       {names_.attention_norm, width, weights->attention_norm},
       {names_.query_norm, head, weights->query_norm},

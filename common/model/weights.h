@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <utility>
@@ -59,20 +58,20 @@ class WeightMatrix {
 
 // One layer's weights, matrices [out, in] in the order of the rotary form that
 // pairs value i of a head with value i + head_dim / 2. D is the width, F the
-// feed-forward width, Hq and Hkv the numbers of heads, d the head size. Tensors
-// that the model has not are undefined.
+// feed-forward width, Hq and Hkv the numbers of heads, d the head size. Vectors
+// that the model has not are empty.
 struct LayerWeights {
-  at::Tensor attention_norm;       // [D] f32
-  WeightMatrix qkv;                // [(Hq + 2 Hkv) d, D]: query, key, value
-  at::Tensor qkv_bias;             // [(Hq + 2 Hkv) d] f32
-  at::Tensor query_norm;           // [d] f32
-  at::Tensor key_norm;             // [d] f32
-  WeightMatrix attention_output;   // [D, Hq d]
-  at::Tensor attention_post_norm;  // [D] f32
-  at::Tensor ffn_norm;             // [D] f32
-  WeightMatrix gate_up;            // [2 F, D]: gate rows, then up rows
-  WeightMatrix ffn_down;           // [D, F]
-  at::Tensor ffn_post_norm;        // [D] f32
+  std::vector<float> attention_norm;  // [D]
+  WeightMatrix qkv;                   // [(Hq + 2 Hkv) d, D]: query, key, value
+  std::vector<float> qkv_bias;        // [(Hq + 2 Hkv) d]
+  std::vector<float> query_norm;      // [d]
+  std::vector<float> key_norm;        // [d]
+  WeightMatrix attention_output;      // [D, Hq d]
+  std::vector<float> attention_post_norm;  // [D]
+  std::vector<float> ffn_norm;             // [D]
+  WeightMatrix gate_up;                    // [2 F, D]: gate rows, then up rows
+  WeightMatrix ffn_down;                   // [D, F]
+  std::vector<float> ffn_post_norm;        // [D]
 };
 
 // The tensors of a model file, or of a folder of them, as the forward pass
@@ -95,7 +94,7 @@ class ModelWeights {
   // REQUIRES: 0 <= layer < num_layers.
   absl::StatusOr<LayerWeights> Layer(int layer) const;
   // [D].
-  absl::StatusOr<at::Tensor> FinalNorm() const;
+  absl::StatusOr<std::vector<float>> FinalNorm() const;
   // [H, D], H the head's size; nullopt if the embedding serves as the head.
   absl::StatusOr<std::optional<WeightMatrix>> Head() const;
   // What each rotary frequency is divided by, head_dim / 2 numbers; empty if
@@ -116,11 +115,11 @@ class ModelWeights {
   absl::StatusOr<const FileTensor*> FindHead() const;
   absl::Status CheckLayerTensors() const;
   absl::Status CheckNoOthers() const;
-  // An empty name gives an undefined tensor.
-  absl::StatusOr<at::Tensor> Vector(const std::string& name,
-                                    int64_t size) const;
-  absl::StatusOr<at::Tensor> Norm(const std::string& name, int64_t size) const;
-  absl::StatusOr<at::Tensor> QkvBias(int layer) const;
+  absl::StatusOr<std::vector<float>> Vector(const std::string& name,
+                                            int64_t size) const;
+  absl::StatusOr<std::vector<float>> Norm(const std::string& name,
+                                          int64_t size) const;
+  absl::StatusOr<std::vector<float>> QkvBias(int layer) const;
   absl::Status ReadNorms(int layer, LayerWeights* weights) const;
   absl::Status ReadMatrices(int layer, LayerWeights* weights) const;
   // The first `num_rows` rows of a tensor.
