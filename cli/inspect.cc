@@ -23,10 +23,14 @@ struct InspectFlags {
   bool json = false;
 };
 
-absl::StatusOr<ModelCard> ReadCard(const std::string& path) {
+absl::StatusOr<ModelCard> ReadCard(const std::string& path, bool digests) {
   SPECWIRE_ASSIGN_OR_RETURN(const std::unique_ptr<ModelFiles> files,
                             ModelFiles::Open(path));
-  return ReadModelCard(*files);
+  SPECWIRE_ASSIGN_OR_RETURN(ModelCard card, ReadModelCard(*files));
+  if (digests) {
+    SPECWIRE_RETURN_IF_ERROR(AddModelDigests(*files, &card));
+  }
+  return card;
 }
 
 int Print(const std::string& text) {
@@ -83,13 +87,15 @@ int PrintPair(const InspectFlags& flags,
 }
 
 int RunInspect(const InspectFlags& flags) {
-  const absl::StatusOr<ModelCard> card = ReadCard(flags.model);
+  // Whether two can pair does not depend on weights, which take time to read.
+  const bool digests = flags.other.empty();
+  const absl::StatusOr<ModelCard> card = ReadCard(flags.model, digests);
   if (!card.ok()) {
     PrintError(card.status().message());
     return kExitFailed;
   }
   if (flags.other.empty()) return PrintCard(flags, *card);
-  const absl::StatusOr<ModelCard> other = ReadCard(flags.other);
+  const absl::StatusOr<ModelCard> other = ReadCard(flags.other, false);
   if (!other.ok()) {
     PrintError(other.status().message());
     return kExitFailed;
@@ -102,8 +108,9 @@ int RunInspect(const InspectFlags& flags) {
 void AddInspectCommand(CLI::App* app, Runner* runner) {
   CLI::App* command = app->add_subcommand(
       "inspect",
-      "Tells what a model file is and the memory that it needs, without "
-      "loading it; of two, whether the one can draft for the other (exit code "
+      "Tells what a model file is, the memory that it needs and its digests, "
+      "without loading it; of two, whether the one can draft for the other "
+      "(exit code "
       "0 if it can, 1 if not)");
   auto flags = std::make_shared<InspectFlags>();
   command

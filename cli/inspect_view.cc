@@ -297,11 +297,11 @@ std::string InspectText(const ModelCard& card, absl::Span<const int> lengths) {
     AddTokenizerRows(card, &rows);
   }
   rows.push_back({"vocabulary", Printable(card.vocabulary.fingerprint)});
-  // Digests cover the weights as an engine has them.
-  rows.push_back({"model digest",
-                  card.vocabulary.draft.has_value()
-                      ? "in the log of the node that has it"
-                      : "of the loaded model: specwire nodes --json"});
+  // They cover the weights as an engine has them.
+  for (const ModelCard::Digest& digest : card.digests) {
+    rows.push_back({&digest == card.digests.data() ? "model digest" : "",
+                    absl::StrCat(digest.digest, " ", digest.engine)});
+  }
   return absl::StrCat(TableText(rows), "\n", MemoryTable(card, lengths));
 }
 
@@ -315,7 +315,11 @@ Json InspectJson(const ModelCard& card, absl::Span<const int> lengths) {
                {"num_parameters", card.num_parameters},
                {"tensors", Json::array()},
                {"vocab_size", card.vocabulary.size},
-               {"vocabulary_fingerprint", card.vocabulary.fingerprint}};
+               {"vocabulary_fingerprint", card.vocabulary.fingerprint},
+               {"model_digests", Json::object()}};
+  for (const ModelCard::Digest& digest : card.digests) {
+    json["model_digests"][digest.engine] = digest.digest;
+  }
   for (const ModelCard::Tensors& tensors : card.tensors) {
     json["tensors"].push_back({{"type", tensors.type},
                                {"count", tensors.count},

@@ -8,6 +8,8 @@
 #include "common/base/status_macros.h"
 #include "common/model/engine_names.h"
 #include "common/model/memory.h"
+#include "common/model/model_digest.h"
+#include "common/model/model_parts.h"
 #include "common/model/tensor_names.h"
 #include "common/text/chat_template.h"
 
@@ -69,6 +71,15 @@ absl::StatusOr<ModelCard> ReadModelCard(const ModelFiles& files) {
             .status();
   }
   return card;
+}
+
+absl::Status AddModelDigests(const ModelFiles& files, ModelCard* card) {
+  SPECWIRE_ASSIGN_OR_RETURN(const ModelParts parts, ModelParts::Read(files, 0));
+  for (const char* const engine : kEngineNames) {
+    SPECWIRE_ASSIGN_OR_RETURN(std::string digest, ModelDigest(parts, engine));
+    card->digests.push_back({engine, std::move(digest)});
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace specwire::cli

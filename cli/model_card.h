@@ -28,6 +28,12 @@ struct ModelCard {
     std::string dtype;
     int64_t bytes = 0;
   };
+  // ModelInfo::model_digest of a node with the engine, of the reference in
+  // float32 on a CPU.
+  struct Digest {
+    std::string engine;
+    std::string digest;
+  };
 
   std::string path;
   std::string format;
@@ -43,6 +49,8 @@ struct ModelCard {
   // The type with the most bytes first.
   std::vector<Tensors> tensors;
   std::vector<Weights> weights;
+  // Empty before AddModelDigests.
+  std::vector<Digest> digests;
   Vocabulary vocabulary;
   // Why the chat template cannot be used, if it cannot. Without a template it
   // is OK.
@@ -56,5 +64,9 @@ struct ModelCard {
 
 // Errors name the file and the field, or the tensor.
 absl::StatusOr<ModelCard> ReadModelCard(const ModelFiles& files);
+
+// Fills in the digests, one for each of kEngineNames, for which it has to read
+// all weights. Errors name the file and the tensor.
+absl::Status AddModelDigests(const ModelFiles& files, ModelCard* card);
 
 }  // namespace specwire::cli

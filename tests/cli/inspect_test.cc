@@ -25,7 +25,11 @@ using testing::Not;
 absl::StatusOr<ModelCard> Read(const std::string& path) {
   const auto files = ModelFiles::Open(path);
   if (!files.ok()) return files.status();
-  return ReadModelCard(**files);
+  auto card = ReadModelCard(**files);
+  if (!card.ok()) return card;
+  const absl::Status digests = AddModelDigests(**files, &*card);
+  if (!digests.ok()) return digests;
+  return card;
 }
 
 std::string TextOf(const std::string& path) {
@@ -48,7 +52,8 @@ BOS            1 "<|im_start|>", not added to raw prompts
 EOS            2 "<|im_end|>"
 chat template  yes
 vocabulary     59549810b4635f0b5ccfab127aad799c3178c822b3ff7645bdb0f8cf2157eda9
-model digest   of the loaded model: specwire nodes --json
+model digest   55f5d2de7d1b1bd075e5dabd47f3d5c773f1bb6f6de671dfa8d07d3f8f3740f7 int8
+               bc070fdc75fd920028a3ea58c9e561e829e8768c47662b281dd1caa8066ffdaf reference
 
 memory in MiB        weights  KV cache of 256
 int8                 0.1      0.1
@@ -71,6 +76,10 @@ TEST(InspectTest, TellsItAsJson) {
   EXPECT_EQ(json["tensors"].dump(),
             R"([{"type":"F32","count":29,"bytes":526080}])");
   EXPECT_EQ(json["vocab_size"], 320);
+  EXPECT_EQ(
+      json["model_digests"].dump(),
+      R"({"int8":"55f5d2de7d1b1bd075e5dabd47f3d5c773f1bb6f6de671dfa8d07d3f8f3740f7",)"
+      R"("reference":"bc070fdc75fd920028a3ea58c9e561e829e8768c47662b281dd1caa8066ffdaf"})");
   EXPECT_EQ(json["tokenizer"]["eos"].dump(),
             R"([{"id":2,"text":"<|im_end|>"}])");
   EXPECT_EQ(json["tokenizer"]["has_chat_template"], true);
@@ -100,6 +109,7 @@ TEST(InspectTest, TellsADraftModelsCard) {
   const nlohmann::ordered_json json = InspectJson(*card, {256});
   EXPECT_EQ(json["draft_model"]["target"], "tiny");
   EXPECT_EQ(json["draft_model"]["head_tokens"], 200);
+  EXPECT_EQ(json["model_digests"].size(), 2u);
   EXPECT_FALSE(json.contains("tokenizer"));
   // The head beside the embedding.
   EXPECT_EQ(json["memory"][1]["weight_bytes"], 4 * (131072 + 200 * 64));
@@ -137,7 +147,8 @@ BOS            1 "<s>", not added to raw prompts
 EOS            2 "</s>"
 chat template  none
 vocabulary     4a757196be5b9dcba75a898e2499fba0a28d8420d5a0fd9673eda9f35d68187b
-model digest   of the loaded model: specwire nodes --json
+model digest   636ab374ca75b26504b2a753cc38089a81c28fd0e51e4ab1f982ff96a540c8db int8
+               85fc8cca4729e2df5c41602d86fec532e3974273273e9cd6ffbd35e08a1c9640 reference
 
 memory in MiB        weights  KV cache of 512
 int8                 0.1      0.1
@@ -257,6 +268,21 @@ TEST(InspectTest, BrokenFilesAreNamedWithWhatIsWrong) {
                         tiny->tensors.erase("blk.1.ffn_up.weight");
                       }),
               HasSubstr("blk.1.ffn_up.weight"));
+  EXPECT_THAT(
+      refusal("inspect_weight",
+              [](TinyFile* tiny) {
+                // The last value is not a number.
+                std::string& data =
+                    tiny->tensors.at("blk.2.attn_output.weight").data;
+                data.replace(data.size() - 4, 4, "\xff\xff\xff\x7f");
+              }),
+      HasSubstr("tensor blk.2.attn_output.weight: value 4095 is not finite"));
+  EXPECT_THAT(refusal("inspect_others",
+                      [](TinyFile* tiny) {
+                        tiny->tensors["blk.0.attn_q.bias"] =
+                            tiny->tensors.at("blk.0.attn_norm.weight");
+                      }),
+              HasSubstr("has no use for it"));
   EXPECT_THAT(refusal("inspect_tokens",
                       [](TinyFile* tiny) { tiny->token_types.pop_back(); }),
               HasSubstr("tokenizer.ggml.token_type"));
