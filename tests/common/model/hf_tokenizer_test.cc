@@ -237,6 +237,16 @@ TEST(HfTokenizerJsonTest, NamesWhatIsWrongInByteLevel) {
          (*r)["model"].erase("vocab");
          (*r)["added_tokens"] = json::array();
        }},
+      {"model.merges: true is not a container",
+       [](json* r) { (*r)["model"]["merges"] = true; }},
+      {"model.merges: is not a list",
+       [](json* r) {
+         (*r)["model"]["merges"] = {{"x", "a b"}};
+       }},
+      {"model.vocab: \"x\" is not a container",
+       [](json* r) { (*r)["model"]["vocab"] = "x"; }},
+      {"added_tokens: 7 is not a container",
+       [](json* r) { (*r)["added_tokens"] = 7; }},
       {"model.merges[0]: \"ab\" is not two",
        [](json* r) { (*r)["model"]["merges"] = {"ab"}; }},
       {"model.merges[1]: \"a b c\" is not two",
