@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdint>
 #include <memory>
 
@@ -21,11 +22,24 @@ constexpr Clock::duration kTime = std::chrono::seconds(1);
 // first. Nobody is served meanwhile.
 constexpr Clock::duration kLongestTime = std::chrono::seconds(3);
 
-absl::Status Compute(Engine* engine, KvSequence* kv, int num_rows) {
+absl::StatusOr<absl::Span<const float>> Compute(Engine* engine,
+                                                KvSequence* kv,
+                                                int num_rows) {
   // Which tokens they are makes no difference to the time.
   const std::vector<int32_t> tokens(static_cast<size_t>(num_rows), 0);
   const ForwardRun run = {.kv = kv, .tokens = tokens, .num_logits = num_rows};
-  return engine->Forward(absl::MakeConstSpan(&run, 1)).status();
+  return engine->Forward(absl::MakeConstSpan(&run, 1));
+}
+
+// Of a model that is broken: better told now than to the first caller.
+absl::Status CheckLogits(absl::Span<const float> logits) {
+  // Infinite ones are tokens that never come.
+  if (std::any_of(logits.begin(), logits.end(), [](float logit) {
+        return std::isnan(logit);
+      })) {
+    return absl::InternalError("the model's logits are not numbers");
+  }
+  return absl::OkStatus();
 }
 
 // Positions of one sequence.
@@ -55,7 +69,9 @@ absl::StatusOr<std::vector<StepCost>> MeasureStepCosts(
   const std::unique_ptr<KvSequence> kv = engine->NewSequence();
   // Warms up, too.
   if (context > 0) {
-    SPECWIRE_RETURN_IF_ERROR(Compute(engine, kv.get(), context));
+    SPECWIRE_ASSIGN_OR_RETURN(const absl::Span<const float> logits,
+                              Compute(engine, kv.get(), context));
+    SPECWIRE_RETURN_IF_ERROR(CheckLogits(logits));
   }
   std::vector<std::vector<absl::Duration>> durations(costs.size());
   const Clock::time_point begin = Clock::now();
@@ -64,7 +80,8 @@ absl::StatusOr<std::vector<StepCost>> MeasureStepCosts(
     if (spent > (turn < kLeastTurns ? kLongestTime : kTime)) break;
     for (size_t i = 0; i < costs.size(); ++i) {
       const Clock::time_point start = Clock::now();
-      SPECWIRE_RETURN_IF_ERROR(Compute(engine, kv.get(), costs[i].num_rows));
+      SPECWIRE_RETURN_IF_ERROR(
+          Compute(engine, kv.get(), costs[i].num_rows).status());
       durations[i].push_back(absl::FromChrono(Clock::now() - start));
       kv->Truncate(context);
     }

@@ -78,6 +78,12 @@ absl::Status ReadJson(absl::string_view field,
   events->max_depth_ = limits.depth;
   absl::Status status = CheckPieces(events->prefix_, text, limits.piece_bytes);
   if (!status.ok()) return status;
+  // The parser would take it for the end and leave the rest unread.
+  const size_t zero = text.find('\0');
+  if (zero != absl::string_view::npos) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(events->prefix_, "malformed JSON at byte ", zero));
+  }
   if (nlohmann::json::sax_parse(text.begin(), text.end(), events)) {
     return absl::OkStatus();
   }

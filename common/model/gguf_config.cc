@@ -62,26 +62,53 @@ class Keys {
   const std::string prefix_;
 };
 
+// A model in several files, which only llama.cpp's own reader joins.
+absl::Status RefuseParts(const GgufFile& file) {
+  constexpr char kKey[] = "split.count";
+  if (!file.Has(kKey)) return absl::OkStatus();
+  SPECWIRE_ASSIGN_OR_RETURN(const int64_t parts, file.GetInt(kKey, 0, 1 << 16));
+  if (parts <= 1) return absl::OkStatus();
+  return file.Error(kKey,
+                    absl::StrCat("is a part of ",
+                                 parts,
+                                 " files, which is not supported; join them "
+                                 "with llama.cpp's gguf-split"));
+}
+
 // What the forward pass does not do must not be asked for by the file.
 absl::Status RefuseUnsupported(const GgufFile& file, const Keys& keys) {
-  for (const char* key : {"expert_count", "logit_scale"}) {
-    if (keys.Has(key)) {
-      SPECWIRE_ASSIGN_OR_RETURN(
-          const int64_t value,
-          file.GetInt(keys.Name(key), 0, int64_t{1} << 40));
-      if (value != 0) {
-        return keys.Error(key, absl::StrCat(value, " is not supported"));
-      }
-    }
+  SPECWIRE_ASSIGN_OR_RETURN(const int experts,
+                            keys.IntOr("expert_count", 0, 1 << 20, 0));
+  if (experts != 0) {
+    return keys.Error("expert_count",
+                      absl::StrCat(experts, " is not supported"));
   }
-  for (const char* key :
-       {"attn_logit_softcapping", "final_logit_softcapping"}) {
-    SPECWIRE_ASSIGN_OR_RETURN(const float value, keys.FloatOr(key, 0, 1e9, 0));
-    if (value != 0) {
+  // With what each is when it says nothing.
+  for (const auto& [key, nothing] :
+       {std::pair("attn_logit_softcapping", 0.0F),
+        std::pair("final_logit_softcapping", 0.0F),
+        std::pair("attention.clamp_kqv", 0.0F),
+        std::pair("attention.max_alibi_bias", 0.0F),
+        std::pair("logit_scale", 0.0F),
+        std::pair("residual_scale", 0.0F),
+        std::pair("embedding_scale", 0.0F),
+        std::pair("rope.scaling.attn_factor", 1.0F)}) {
+    SPECWIRE_ASSIGN_OR_RETURN(const float value,
+                              keys.FloatOr(key, -1e9, 1e9, nothing));
+    if (value != nothing) {
       return keys.Error(key, absl::StrCat(value, " is not supported"));
     }
   }
-  return absl::OkStatus();
+  for (const auto& [key, usual] : {std::pair("attention.causal", true),
+                                   std::pair("use_parallel_residual", false)}) {
+    if (!keys.Has(key)) continue;
+    SPECWIRE_ASSIGN_OR_RETURN(const bool value, file.GetBool(keys.Name(key)));
+    if (value != usual) {
+      return keys.Error(
+          key, absl::StrCat(value ? "true" : "false", " is not supported"));
+    }
+  }
+  return RefuseParts(file);
 }
 
 absl::Status ReadSizes(const Keys& keys, ModelConfig* config) {
@@ -151,9 +178,13 @@ absl::Status ReadRope(const GgufFile& file,
                       ModelConfig* config) {
   SPECWIRE_ASSIGN_OR_RETURN(config->rope_theta,
                             keys.FloatOr("rope.freq_base", 1, 1e12, 10000.0F));
-  if (!keys.Has("rope.scaling.type")) return absl::OkStatus();
-  SPECWIRE_ASSIGN_OR_RETURN(const absl::string_view type,
-                            file.GetString(keys.Name("rope.scaling.type")));
+  // Files of before there were types have a factor alone, which is linear,
+  // under one of two names.
+  absl::string_view type = "linear";
+  if (keys.Has("rope.scaling.type")) {
+    SPECWIRE_ASSIGN_OR_RETURN(type,
+                              file.GetString(keys.Name("rope.scaling.type")));
+  }
   if (type == "none") return absl::OkStatus();
   if (type != "linear") {
     return keys.Error(
@@ -162,9 +193,17 @@ absl::Status ReadRope(const GgufFile& file,
                      absl::CHexEscape(type.substr(0, 64)),
                      "\" is not supported; supported: none, linear"));
   }
+  const char* const key = keys.Has("rope.scaling.factor")
+                              ? "rope.scaling.factor"
+                              : "rope.scale_linear";
+  // llama.cpp takes 0 for no scaling.
+  SPECWIRE_ASSIGN_OR_RETURN(const float factor, keys.FloatOr(key, 0, 1e6, 1));
+  if (factor == 0 || factor == 1) return absl::OkStatus();
+  if (factor < 1) {
+    return keys.Error(key, absl::StrCat(factor, " is less than 1"));
+  }
   config->rope_scaling.kind = RopeScaling::Kind::kLinear;
-  SPECWIRE_ASSIGN_OR_RETURN(config->rope_scaling.factor,
-                            keys.Float("rope.scaling.factor", 1, 1e6));
+  config->rope_scaling.factor = factor;
   return absl::OkStatus();
 }
 

@@ -254,8 +254,10 @@ absl::StatusOr<std::vector<bool>> UsualLocalLayers(const ConfigJson& file,
 absl::Status ReadWindow(const ConfigJson& file, ModelConfig* config) {
   const bool qwen =
       config->architecture == "qwen2" || config->architecture == "qwen3";
-  SPECWIRE_ASSIGN_OR_RETURN(const bool used,
-                            file.BoolOr("use_sliding_window", !qwen));
+  bool used = true;
+  if (qwen) {
+    SPECWIRE_ASSIGN_OR_RETURN(used, file.BoolOr("use_sliding_window", false));
+  }
   // Llama has no windows, whatever the key says.
   if (config->architecture == "llama" || !used) return absl::OkStatus();
   SPECWIRE_ASSIGN_OR_RETURN(config->sliding_window,
@@ -310,10 +312,19 @@ absl::Status AddEosIds(const ConfigJson& file, ModelConfig* config) {
   SPECWIRE_ASSIGN_OR_RETURN(
       const std::vector<int> ids,
       file.Ints("eos_token_id", -1, Limits::kMaxVocabulary, kMaxEosIds));
+  bool known = ids.empty();
   for (const int id : ids) {
-    if (id >= 0 && id < config->vocab_size) config->eos_ids.push_back(id);
+    // As some files write none.
+    if (id < 0) known = true;
+    if (id < 0 || id >= config->vocab_size) continue;
+    config->eos_ids.push_back(id);
+    known = true;
   }
-  return absl::OkStatus();
+  if (known) return absl::OkStatus();
+  return file.Error(
+      "eos_token_id",
+      absl::StrCat(
+          "names no token of the ", config->vocab_size, " in the vocabulary"));
 }
 
 absl::Status ReadEosIds(const std::string& folder,

@@ -159,13 +159,8 @@ absl::Status ReadEnds(const std::string& folder,
   if (add_eos.value_or(false)) {
     return config.Error("add_eos_token", "true is not supported");
   }
-  SPECWIRE_ASSIGN_OR_RETURN(const std::optional<bool> add_bos,
-                            Flag(config, "add_bos_token"));
-  if (add_bos.has_value()) {
-    // Without the token there is nothing to add.
-    model.add_bos = *add_bos && model.bos_id.has_value();
-    return absl::OkStatus();
-  }
+  // It says nothing: transformers 5 goes by tokenizer.json alone.
+  SPECWIRE_RETURN_IF_ERROR(Flag(config, "add_bos_token").status());
   if (!tokenizer->first_id.has_value()) return absl::OkStatus();
   if (model.bos_id.has_value() && model.bos_id != tokenizer->first_id) {
     return Invalid(folder,

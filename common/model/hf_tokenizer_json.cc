@@ -53,8 +53,8 @@ class Reader {
            return TakeWord(name, value);
          }},
         {"model/merges",
-         [this](const std::string& name, json value) {
-           return TakeMerge(name, &value);
+         [this](const std::string& /*name*/, json value) {
+           return TakeMerge(&value);
          }},
     };
     SPECWIRE_ASSIGN_OR_RETURN(root_, ReadJsonParts(path_, text, sinks));
@@ -118,9 +118,8 @@ class Reader {
     return absl::OkStatus();
   }
 
-  absl::Status TakeMerge(const std::string& name, json* value) {
+  absl::Status TakeMerge(json* value) {
     if (!later_.ok()) return absl::OkStatus();
-    if (!name.empty()) return Later(Error("model.merges", "is not a list"));
     std::vector<std::string>& merges = result_.model.merges;
     const std::string field = absl::StrCat("model.merges[", merges.size(), "]");
     if (merges.size() >= kMaxMerges) {
@@ -190,14 +189,16 @@ class Reader {
     if (type != "BPE") {
       return Error("model.type", ShortJson(type), " is not \"BPE\"");
     }
-    // What is a container has gone to its sink.
-    for (const auto& [field, value] :
-         {std::pair("added_tokens", &JsonMember(root_, "added_tokens")),
-          std::pair("model.vocab", &JsonMember(model, "vocab")),
-          std::pair("model.merges", &JsonMember(model, "merges"))}) {
-      if (!value->is_null()) {
-        return Error(field, ShortJson(*value), " is not a container");
-      }
+    // Their elements have gone to their sinks.
+    if (!JsonMember(model, "vocab").is_object()) {
+      return Error("model.vocab", "is not an object");
+    }
+    if (!JsonMember(model, "merges").is_array()) {
+      return Error("model.merges", "is not a list");
+    }
+    const json& added = JsonMember(root_, "added_tokens");
+    if (!added.is_array() && !added.is_null()) {
+      return Error("added_tokens", "is not a list");
     }
     const json& dropout = JsonMember(model, "dropout");
     if (!dropout.is_null() && dropout != 0) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/model/bounded_json.h"
@@ -78,11 +79,22 @@ class Handler final : public JsonEvents {
     if (!Count()) return false;
     const JsonSink* sink = nullptr;
     if ((open_.size() == 1 || open_.size() == 2) && InObjects()) {
-      const auto it = sinks_.find(Path());
-      if (it != sinks_.end()) sink = &it->second;
+      sink = FindSink();
     }
     open_.push_back({std::move(value), "", sink, num_values_});
     return true;
+  }
+
+  // The sink of the container that is being opened, null if it has none.
+  const JsonSink* FindSink() const {
+    // A name with a slash, or none, would pass for another place.
+    for (const Container& container : open_) {
+      if (container.name.empty() || absl::StrContains(container.name, '/')) {
+        return nullptr;
+      }
+    }
+    const auto it = sinks_.find(Path());
+    return it == sinks_.end() ? nullptr : &it->second;
   }
 
   bool InObjects() const {
@@ -95,7 +107,6 @@ class Handler final : public JsonEvents {
   bool Close() {
     Container container = std::move(open_.back());
     open_.pop_back();
-    if (container.sink != nullptr) container.value = nullptr;
     return Put(std::move(container.value));
   }
 

@@ -18,7 +18,7 @@ using JsonSink =
 
 // Reads a JSON text whose large containers are taken element by element, so
 // that no document of them is ever built, and returns what is left: the
-// document with the members of `sinks` null.
+// document in which the containers of `sinks` are empty.
 //
 // A sink's key is the path of a container, names joined by "/" ("model/vocab"),
 // of at most two names. A sink that fails, with INVALID_ARGUMENT, ends the

@@ -6,6 +6,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/functional/function_ref.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -30,7 +31,9 @@ bool IsShardName(absl::string_view name) {
   constexpr size_t kMaxFileName = 255;
   return name.size() <= kMaxFileName && absl::EndsWith(name, ".safetensors") &&
          !absl::StartsWith(name, ".") && !absl::StrContains(name, '/') &&
-         !absl::StrContains(name, '\0');
+         std::none_of(name.begin(), name.end(), [](char c) {
+           return absl::ascii_iscntrl(static_cast<unsigned char>(c));
+         });
 }
 
 // Reads an index:

@@ -52,7 +52,7 @@ class Tokenizer {
   // The longest control or user-defined token.
   static constexpr size_t kMaxSpecialTokenBytes = 256;
   // All of those together; they are kept as a tree of bytes.
-  static constexpr size_t kMaxSpecialBytes = size_t{4} << 20;
+  static constexpr size_t kMaxSpecialBytes = size_t{1} << 20;
   // Kind "llama" without merges: the most ways to make tokens of two others,
   // and the most steps to find them (the sum of the tokens' squared lengths).
   static constexpr size_t kMaxScoredMerges = size_t{1} << 22;

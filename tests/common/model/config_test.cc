@@ -6,6 +6,7 @@
 
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "tests/common/model/tiny_file.h"
 
 namespace specwire {
@@ -135,6 +136,22 @@ TEST(ModelConfigTest, RefusesWhatTheForwardPassLacks) {
               HasSubstr("llama.rope.scaling.type: \"yarn\""));
   tiny.strings["llama.rope.scaling.type"] = "none";
   EXPECT_TRUE(Read(tiny).ok());
+  for (const char* key : {"llama.attn_logit_softcapping",
+                          "llama.attention.clamp_kqv",
+                          "llama.attention.max_alibi_bias",
+                          "llama.logit_scale",
+                          "llama.residual_scale",
+                          "llama.embedding_scale",
+                          "llama.rope.scaling.attn_factor"}) {
+    TinyFile scaled;
+    scaled.floats[key] = 3;
+    EXPECT_THAT(std::string(Read(scaled).status().message()),
+                HasSubstr(absl::StrCat(key, ": 3 is not supported")));
+  }
+  TinyFile part;
+  part.ints["split.count"] = 2;
+  EXPECT_THAT(std::string(Read(part).status().message()),
+              HasSubstr("split.count: is a part of 2 files"));
   tiny.strings["general.architecture"] = "mamba";
   EXPECT_THAT(std::string(Read(tiny).status().message()),
               HasSubstr("general.architecture: \"mamba\""));
@@ -161,10 +178,18 @@ TEST(ModelConfigTest, LinearScalingDividesAllFrequencies) {
   EXPECT_TRUE(RopeFactors(*Read(TinyFile())).empty());
   TinyFile tiny;
   tiny.strings["llama.rope.scaling.type"] = "linear";
-  EXPECT_THAT(std::string(Read(tiny).status().message()),
-              HasSubstr("llama.rope.scaling.factor"));
+  EXPECT_TRUE(RopeFactors(*Read(tiny)).empty());
   tiny.floats["llama.rope.scaling.factor"] = 4;
   EXPECT_EQ(RopeFactors(*Read(tiny)), std::vector<float>(8, 4.0F));
+  // As older files have it.
+  tiny.strings.erase("llama.rope.scaling.type");
+  EXPECT_EQ(RopeFactors(*Read(tiny)), std::vector<float>(8, 4.0F));
+  tiny.floats.erase("llama.rope.scaling.factor");
+  tiny.floats["llama.rope.scale_linear"] = 2;
+  EXPECT_EQ(RopeFactors(*Read(tiny)), std::vector<float>(8, 2.0F));
+  tiny.floats["llama.rope.scale_linear"] = 0.5;
+  EXPECT_THAT(std::string(Read(tiny).status().message()),
+              HasSubstr("llama.rope.scale_linear: 0.5 is less than 1"));
 }
 
 TEST(ModelConfigTest, NamesAMissingKey) {

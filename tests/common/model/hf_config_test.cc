@@ -124,6 +124,9 @@ TEST_F(HfConfigTest, MistralsWindowIsThatOfAllLayers) {
   ASSERT_TRUE(config.ok()) << config.status();
   for (int i = 0; i < 4; ++i) EXPECT_EQ(config->window(i), 4096);
   EXPECT_EQ(config->local_rope_theta, 0);
+  // A key of Qwen's alone.
+  config_["use_sliding_window"] = false;
+  EXPECT_EQ(Read()->window(0), 4096);
   config_["sliding_window"] = nullptr;
   EXPECT_EQ(Read()->window(0), 0);
 }
@@ -189,6 +192,8 @@ TEST_F(HfConfigTest, EndTokensAreThoseOfBothFiles) {
   Write("generation_config.json", R"({"eos_token_id": [5, 9, 299, 300]})");
   // 300 is beyond the tokenizer's vocabulary.
   EXPECT_THAT(Read()->eos_ids, ElementsAre(5, 7, 9, 299));
+  EXPECT_THAT(ErrorWith("eos_token_id", 300),
+              HasSubstr("eos_token_id: names no token of the 300"));
   config_.erase("eos_token_id");
   Write("generation_config.json", "{}");
   EXPECT_THAT(Read()->eos_ids, IsEmpty());
@@ -259,6 +264,7 @@ TEST_F(HfConfigTest, RefusesBrokenFiles) {
         std::string(100000, '['),
         "{\"hidden_size\":" + std::string(100000, '[') + "}",
         std::string("{\"model_type\": \"\xff\"}"),
+        good + std::string(1, '\0') + "[[[",
         std::string(2 << 20, ' ')}) {
     Write("config.json", bad);
     EXPECT_FALSE(ReadHfConfig(folder_, 300, 0).ok());

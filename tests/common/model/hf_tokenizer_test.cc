@@ -234,18 +234,18 @@ TEST(HfTokenizerJsonTest, NamesWhatIsWrongInByteLevel) {
        [](json* r) { (*r)["model"]["vocab"]["b"] = 0; }},
       {"model.vocab: has no tokens",
        [](json* r) {
-         (*r)["model"].erase("vocab");
+         (*r)["model"]["vocab"] = json::object();
          (*r)["added_tokens"] = json::array();
        }},
-      {"model.merges: true is not a container",
+      {"model.merges: is not a list",
        [](json* r) { (*r)["model"]["merges"] = true; }},
       {"model.merges: is not a list",
        [](json* r) {
          (*r)["model"]["merges"] = {{"x", "a b"}};
        }},
-      {"model.vocab: \"x\" is not a container",
+      {"model.vocab: is not an object",
        [](json* r) { (*r)["model"]["vocab"] = "x"; }},
-      {"added_tokens: 7 is not a container",
+      {"added_tokens: is not a list",
        [](json* r) { (*r)["added_tokens"] = 7; }},
       {"model.merges[0]: \"ab\" is not two",
        [](json* r) { (*r)["model"]["merges"] = {"ab"}; }},
@@ -499,7 +499,7 @@ TEST_F(HfFolderTest, ReadsTheConfiguration) {
   Write("tokenizer.json", Llama());
   json config = {{"bos_token", "<s>"},
                  {"eos_token", {{"content", "<unk>"}, {"lstrip", false}}},
-                 {"add_bos_token", false},
+                 {"add_bos_token", false},  // tokenizer.json decides
                  {"added_tokens_decoder", {{"0", Added(0, "<unk>")}}},
                  {"model_max_length", 1e30},
                  {"chat_template", "one"}};
@@ -508,7 +508,7 @@ TEST_F(HfFolderTest, ReadsTheConfiguration) {
   ASSERT_TRUE(model.ok()) << model.status();
   EXPECT_EQ(model->bos_id, 1);
   EXPECT_EQ(model->eos_id, 0);
-  EXPECT_FALSE(model->add_bos);
+  EXPECT_TRUE(model->add_bos);
   EXPECT_EQ(model->chat_template, "one");
 
   config["chat_template"] =
@@ -518,15 +518,17 @@ TEST_F(HfFolderTest, ReadsTheConfiguration) {
   config["add_bos_token"] = true;
   Write("tokenizer_config.json", config);
   // What the configuration says comes first, null too.
-  Write("special_tokens_map.json", json{{"bos_token", "<s>"}});
+  Write("special_tokens_map.json", json{{"bos_token", "<unk>"}});
   model = ReadHfTokenizer(folder_);
   ASSERT_TRUE(model.ok()) << model.status();
-  EXPECT_FALSE(model->bos_id.has_value());
-  EXPECT_FALSE(model->add_bos);
+  // But the text begins with a token all the same.
+  EXPECT_EQ(model->bos_id, 1);
+  EXPECT_TRUE(model->add_bos);
   EXPECT_EQ(model->chat_template, "two");
 
   config.erase("bos_token");
   Write("tokenizer_config.json", config);
+  Write("special_tokens_map.json", json{{"bos_token", "<s>"}});
   Write("chat_template.jinja", std::string("three"));
   model = ReadHfTokenizer(folder_);
   ASSERT_TRUE(model.ok()) << model.status();

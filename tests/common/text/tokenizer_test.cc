@@ -286,7 +286,7 @@ TEST(TokenizerTest, ServesManyThreads) {
 
 TEST(TokenizerTest, LimitsTheSpecialTokens) {
   TokenizerModel model = SmallVocabulary();
-  for (int i = 0; i < (4 << 20) / 256; ++i) {
+  for (size_t i = 0; i < Tokenizer::kMaxSpecialBytes / 256; ++i) {
     std::string text = std::to_string(i);
     text.resize(256, '-');
     model.tokens.push_back(text);
@@ -294,7 +294,7 @@ TEST(TokenizerTest, LimitsTheSpecialTokens) {
   }
   const auto tokenizer = Tokenizer::Create(model);
   EXPECT_THAT(std::string(tokenizer.status().message()),
-              HasSubstr("more than 4194304 bytes"));
+              HasSubstr("more than 1048576 bytes"));
 }
 
 struct BadModel {
