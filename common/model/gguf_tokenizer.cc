@@ -28,6 +28,7 @@ constexpr char kUnkId[] = "tokenizer.ggml.unknown_token_id";
 constexpr char kEotId[] = "tokenizer.ggml.eot_token_id";
 constexpr char kEomId[] = "tokenizer.ggml.eom_token_id";
 constexpr char kAddBos[] = "tokenizer.ggml.add_bos_token";
+constexpr char kAddEos[] = "tokenizer.ggml.add_eos_token";
 constexpr char kAddSpacePrefix[] = "tokenizer.ggml.add_space_prefix";
 constexpr char kRemoveSpaces[] = "tokenizer.ggml.remove_extra_whitespaces";
 constexpr char kCharsMap[] = "tokenizer.ggml.precompiled_charsmap";
@@ -116,6 +117,14 @@ absl::Status ReadSentencePiece(const GgufFile& file, TokenizerModel* model) {
   return absl::OkStatus();
 }
 
+// A prompt that ends with EOS is not gone on with.
+absl::Status RefuseAddEos(const GgufFile& file) {
+  if (!file.Has(kAddEos)) return absl::OkStatus();
+  SPECWIRE_ASSIGN_OR_RETURN(const bool add_eos, file.GetBool(kAddEos));
+  return add_eos ? file.Error(kAddEos, "true is not supported")
+                 : absl::OkStatus();
+}
+
 absl::StatusOr<bool> ReadAddBos(const GgufFile& file,
                                 const TokenizerModel& model) {
   if (!file.Has(kAddBos)) {
@@ -154,6 +163,7 @@ absl::StatusOr<TokenizerModel> ReadTokenizerModel(const GgufFile& file) {
   SPECWIRE_ASSIGN_OR_RETURN(model.bos_id, ReadId(file, kBosId, vocab_size));
   SPECWIRE_ASSIGN_OR_RETURN(model.eos_id, ReadId(file, kEosId, vocab_size));
   SPECWIRE_ASSIGN_OR_RETURN(model.add_bos, ReadAddBos(file, model));
+  SPECWIRE_RETURN_IF_ERROR(RefuseAddEos(file));
   if (file.Has(kChatTemplate)) {
     SPECWIRE_ASSIGN_OR_RETURN(model.chat_template,
                               ReadString(file, kChatTemplate));

@@ -220,6 +220,12 @@ TEST(GgufTokenizerTest, RefusesToAddABosThatIsAbsent) {
               "tokenizer.ggml.bos_token_id is absent");
 }
 
+TEST(GgufTokenizerTest, RefusesToEndAPromptWithEos) {
+  GgufWriter writer = Basics();
+  writer.AddBool("tokenizer.ggml.add_eos_token", true);
+  ExpectError(writer, "tokenizer.ggml.add_eos_token: true is not supported");
+}
+
 TEST(GgufTokenizerTest, GathersTheIdsThatEndASequence) {
   GgufWriter writer;
   EXPECT_THAT(*ReadEos(writer), IsEmpty());
