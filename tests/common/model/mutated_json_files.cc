@@ -32,18 +32,26 @@ Folder Mutated(Folder files,
   return files;
 }
 
-const Folder& GoodConfig(size_t family) {
-  static const auto* const folders = [] {
-    auto* all = new std::vector<Folder>;
-    for (const char* name : {"llama3", "qwen2_window", "qwen3", "gemma3"}) {
-      Folder files;
-      for (const char* file : {"config.json", "generation_config.json"}) {
-        files[file] = ReadData(absl::StrCat("families/", name, "/", file));
-      }
-      all->push_back(std::move(files));
+// `files` of some folders of the tests' data.
+std::vector<Folder> ReadFolders(const std::string& parent,
+                                const std::vector<std::string>& names,
+                                const std::vector<std::string>& files) {
+  std::vector<Folder> folders;
+  for (const std::string& name : names) {
+    Folder folder;
+    for (const std::string& file : files) {
+      folder[file] = ReadData(absl::StrCat(parent, "/", name, "/", file));
     }
-    return all;
-  }();
+    folders.push_back(std::move(folder));
+  }
+  return folders;
+}
+
+const Folder& GoodConfig(size_t family) {
+  static const auto* const folders = new std::vector<Folder>(
+      ReadFolders("families",
+                  {"llama3", "qwen2_window", "qwen3", "gemma3"},
+                  {"config.json", "generation_config.json"}));
   return (*folders)[family % folders->size()];
 }
 
@@ -81,17 +89,10 @@ absl::Status OpenConfig(const std::string& folder) {
 }
 
 const Folder& GoodTokenizer(size_t family) {
-  static const auto* const folders = [] {
-    auto* all = new std::vector<Folder>;
-    for (const char* name : {"smollm2", "llama2", "qwen25", "gemma3"}) {
-      Folder files;
-      for (const char* file : {"tokenizer.json", "tokenizer_config.json"}) {
-        files[file] = ReadData(absl::StrCat("hf_tokenizers/", name, "/", file));
-      }
-      all->push_back(std::move(files));
-    }
-    return all;
-  }();
+  static const auto* const folders = new std::vector<Folder>(
+      ReadFolders("hf_tokenizers",
+                  {"smollm2", "llama2", "qwen25", "gemma3"},
+                  {"tokenizer.json", "tokenizer_config.json"}));
   return (*folders)[family % folders->size()];
 }
 
