@@ -3,11 +3,11 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <cstdint>
 #include <memory>
 
 #include "common/base/status_macros.h"
+#include "verifier_node/check_logits.h"
 
 namespace specwire::verifier {
 namespace {
@@ -29,17 +29,6 @@ absl::StatusOr<absl::Span<const float>> Compute(Engine* engine,
   const std::vector<int32_t> tokens(static_cast<size_t>(num_rows), 0);
   const ForwardRun run = {.kv = kv, .tokens = tokens, .num_logits = num_rows};
   return engine->Forward(absl::MakeConstSpan(&run, 1));
-}
-
-// Of a model that is broken: better told now than to the first caller.
-absl::Status CheckLogits(absl::Span<const float> logits) {
-  // Infinite ones are tokens that never come.
-  if (std::any_of(logits.begin(), logits.end(), [](float logit) {
-        return std::isnan(logit);
-      })) {
-    return absl::InternalError("the model's logits are not numbers");
-  }
-  return absl::OkStatus();
 }
 
 // Positions of one sequence.
@@ -71,6 +60,7 @@ absl::StatusOr<std::vector<StepCost>> MeasureStepCosts(
   if (context > 0) {
     SPECWIRE_ASSIGN_OR_RETURN(const absl::Span<const float> logits,
                               Compute(engine, kv.get(), context));
+    // A broken model is better told of now than to the first caller.
     SPECWIRE_RETURN_IF_ERROR(CheckLogits(logits));
   }
   std::vector<std::vector<absl::Duration>> durations(costs.size());
